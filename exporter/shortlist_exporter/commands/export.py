@@ -1,7 +1,8 @@
 r"""Turn a weight matrix and a sample of context vectors into a bundle.
 
 Nine tenths of the contexts (whole documents, where the file says which) fit the head; the rest measure it.
-The version folder appears only when everything was checked, and is never overwritten.
+Without contexts, or with fewer than twice d, some are sampled in the directions of the layer's rows, and the report
+and the manifest say so. The version folder appears only when everything was checked, and is never overwritten.
 
   shortlist export --weights head.safetensors --contexts contexts.safetensors \
       --method svd --set basis=context --out repo/lm/1 --min-p1 0.99
@@ -12,14 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
-from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
@@ -30,10 +27,13 @@ from shortlist_exporter.export.estimate import estimate_export
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sampled import complete_contexts, normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
-from shortlist_exporter.methods.registry import METHODS
+from shortlist_exporter.methods.base import TrainedMethod
+from shortlist_exporter.methods.registry import METHODS, find_method
 
 from .progress import progress_bar
+from .summary import make_summary
 
 JSON_SUFFIX = ".json"
 WEIGHTS_HELP = (
@@ -43,19 +43,19 @@ WEIGHTS_HELP = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    configure_layer(parser, weights_required=False)
+    configure_layer(parser, required=False)
     configure_method(parser)
     configure_bundle(parser)
 
 
-def configure_layer(parser: argparse.ArgumentParser, *, weights_required: bool = True) -> None:
+def configure_layer(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the arguments of the layer, the contexts, and the bundle's folder."""
     add = parser.add_argument
-    add("--weights", type=Path, required=weights_required, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
+    add("--weights", type=Path, required=required, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
     add("--bias-tensor", metavar="NAME", help="the bias's name (default: the one beside the weight, if any)")
     add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
-    add("--contexts", type=Path, required=True, metavar="FILE", help="contexts [n, d], safetensors or npy")
+    add("--contexts", type=Path, required=required, metavar="FILE", help="contexts [n, d], safetensors or npy")
     add("--out", type=Path, required=True, metavar="REPO/NAME/VERSION", help="where the bundle goes; must not exist")
 
 
@@ -82,6 +82,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
     add("--min-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
     add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
     add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
+    add("--cosine", action="store_true", help="divide rows and contexts by their lengths: scores are cosines")
 
 
 def configure_bundle(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
     model = None if args.like is None else Bundle(args.like)
     request = make_request(args, model)
     with progress_bar("reading"):
-        dense, contexts = load_layer(args, model)
+        dense, contexts = load_directed_layer(args, model, request)
         request = add_labels(args, request, dense)
         estimate = estimate_export(dense, contexts, request)
     print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
@@ -193,13 +194,29 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
     )
 
 
-def load_layer(args: argparse.Namespace, model: Bundle | None = None) -> tuple[Dense, Contexts]:
-    """The layer and the contexts that the arguments of `configure_layer` name; without weights the layer of `model`."""
-    if args.weights is None:
-        if model is None:
-            raise BadInput("there is no layer: give --weights, or --like for that of a bundle")
-        return load_like_layer(model), load_contexts(args.contexts)
-    return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor), load_contexts(args.contexts)
+def load_directed_layer(args: argparse.Namespace, model: Bundle | None, request: Request) -> tuple[Dense, Contexts]:
+    """The layer and contexts that the arguments name, of length 1 where they ask for it; few or none are sampled."""
+    if args.contexts is None and isinstance(find_method(request.method), TrainedMethod):
+        raise BadInput(f"method {request.method} is trained on contexts: give --contexts")
+    dense = load_weights(args, model)
+    contexts = None if args.contexts is None else load_contexts(args.contexts)
+    if args.cosine:
+        dense, contexts = normalize_layer(dense, contexts)
+    return dense, complete_contexts(dense, contexts, request.seed)
+
+
+def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:
+    """The layer and the contexts that the arguments of `configure_layer` name."""
+    return load_weights(args), load_contexts(args.contexts)
+
+
+def load_weights(args: argparse.Namespace, model: Bundle | None = None) -> Dense:
+    """The layer that the arguments of `configure_layer` name; without weights that of `model`. Raises BadInput."""
+    if args.weights is not None:
+        return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor)
+    if model is None:
+        raise BadInput("there is no layer: give --weights, or --like for that of a bundle")
+    return load_like_layer(model)
 
 
 def add_labels(args: argparse.Namespace, request: Request, dense: Dense) -> Request:
@@ -227,64 +244,3 @@ def load_texts(path: Path) -> list[str]:
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise BadInput(f"{path} must hold a JSON list of V strings")
     return texts
-
-
-def make_summary(manifest: Manifest, out: Path) -> Table:
-    """A table of what was exported and the quality that it promises."""
-    quality = manifest.quality
-    assert quality is not None
-    table = Table(title=f"{out}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}", show_header=False)
-    crossover = manifest.dense_crossover
-    precision = f"{quality.p_at_1:.4f} / {quality.p_at_5:.4f} / {quality.p_at_10:.4f}"
-    for name, figure in {
-        "settings": list_values(manifest.settings.model_dump()),
-        "made with": list_values(manifest.fit),
-        "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
-        **{f"P@{k}, asked for {k}": f"{share:.4f}" for k, share in quality.p_at.items()},
-        "log-prob error": describe_errors(quality, manifest.normalizer),
-        "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
-        "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
-        "exact answers": describe_exact(manifest),
-        "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
-    }.items():
-        table.add_row(name, figure)
-    for name, figure in describe_targets(quality.targets):
-        table.add_row(name, figure)
-    return table
-
-
-def describe_errors(quality: Quality, normalizer: str) -> str:
-    """Errors of log-probabilities, with and without the rows whose best class was missed."""
-    text = f"mean {quality.logprob_error_mean:.2g}, p99 {quality.logprob_error_p99:.2g} nats ({normalizer} normaliser)"
-    if quality.logprob_error_hits_mean is None:
-        return text
-    hits = f"mean {quality.logprob_error_hits_mean:.2g}, p99 {quality.logprob_error_hits_p99:.2g}"
-    return f"{text}; where the best class was found {hits}"
-
-
-def list_values(values: dict[str, Any]) -> str:
-    """Names and values as `name=value, ...`; `none` where there are none."""
-    return ", ".join(f"{name}={value}" for name, value in values.items()) or "none"
-
-
-def describe_exact(manifest: Manifest) -> str:
-    """Describe how exact requests are answered."""
-    certificate = manifest.certificate
-    if certificate is None:
-        return "by dense" if "dense" in manifest.graphs or manifest.plan == "full" else "none"
-    crossover = certificate.dense_crossover
-    until = f", by dense from {crossover} rows" if crossover else ""
-    within = f"log-probs within {certificate.logprob_bound:.2g} nats"
-    return f"proved, {within}, {certificate.rescored:.0f} classes rescored{until}"
-
-
-def describe_targets(targets: TargetQuality | None) -> Iterator[tuple[str, str]]:
-    """Rows of the table with figures on targets, of the head and of dense."""
-    if targets is None:
-        return
-    figures_by_name = {"head": targets.head, "dense": targets.dense, "dense, retrained": targets.retrained}
-    for name, figures in figures_by_name.items():
-        if figures is not None:
-            best = f"{figures.top_1:.4f} / {figures.top_5:.4f} / {figures.top_10:.4f}"
-            rest = f", {figures.impossible:.2%} with probability 0" if figures.impossible else ""
-            yield f"{name}: target in top 1 / 5 / 10", f"{best}, perplexity {figures.perplexity:.2f}{rest}"

@@ -56,8 +56,9 @@ def make_manifest(
 ) -> Manifest:
     """The manifest of a bundle of which nothing was measured yet."""
     bundle = describe_bundle(dense, contexts, out, request)
-    if fitted.notes:
-        bundle["provenance"] |= {"notes": list(fitted.notes)}
+    notes = [*contexts.notes, *fitted.notes]
+    if notes:
+        bundle["provenance"] |= {"notes": notes}
     return Manifest(
         **bundle,
         method=request.method,

@@ -87,7 +87,8 @@ class Contexts:
     """A sample of context vectors.
 
     contexts: [n, d] float32. targets: [n] int64, the gold class of each, or None. documents: [n] int32, the document
-    that each is from, or None. sha256: of the file. kinds: of text, by name the numbers of their documents.
+    that each is from, or None. sha256: of the file. kinds: of text, by name the numbers of their documents. notes: on
+    how they came about, sentences that a bundle's manifest repeats.
     """
 
     contexts: Array
@@ -95,6 +96,7 @@ class Contexts:
     documents: npt.NDArray[np.int32] | None = None
     sha256: str = ""
     kinds: Kinds = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def kind_rows(self) -> dict[str, Ids]:

@@ -129,6 +129,7 @@ def describe_origin(manifest: Manifest) -> dict[str, str]:
         "made with": format_options(fit),
         "seed": str(manifest.seed),
         "contexts": f"{origin.get('contexts_rows', 0):,} rows, SHA-256 {origin.get('contexts_sha256', 'unknown')}",
+        "notes": "; ".join(origin.get("notes", [])),
         "weights": f"{manifest.dtype}, SHA-256 {origin.get('weights_sha256', 'unknown')}",
         "made": f"{origin.get('time', 'unknown')}, {versions}",
         "command": " ".join(map(str, origin.get("command", []))),
