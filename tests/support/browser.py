@@ -11,6 +11,7 @@ import pytest
 BROWSER = shutil.which("chromium")
 PATIENCE_SECONDS = 20
 LOOK_SECONDS = 0.05
+SERIOUS = {"serious", "critical"}  # what axe-core calls more than moderate
 
 
 @contextmanager
@@ -41,3 +42,11 @@ def wait_until(holds):
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(LOOK_SECONDS)
+
+
+def check_access(page):
+    """Hold a page to what axe-core finds to be in people's way; skips with a reason where it is absent."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [one for one in found if one["impact"] in SERIOUS]
+    assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in serious] == []

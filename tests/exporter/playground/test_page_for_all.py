@@ -6,11 +6,9 @@ import pytest
 
 from tests.exporter.playground.pages import LOOKS, story_of, words_by_server, words_of
 from tests.exporter.playground.site import LONG_LABEL
-from tests.support.browser import wait_until
+from tests.support.browser import check_access, wait_until
 
 pytestmark = pytest.mark.slow
-
-SERIOUS = {"serious", "critical"}
 
 
 @pytest.mark.parametrize("options", LOOKS)
@@ -44,22 +42,14 @@ def test_200_000_labels(opened, playground):
 
 @pytest.mark.parametrize("options", LOOKS)
 def test_nothing_serious_is_in_the_way_of_anybody(opened, options):
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = opened(refusals=True, **options)
     page.click("#commands summary")
     page.locator("#sides button").first.click()
     wait_until(lambda: len(story_of(page)) == 1)
     page.locator("#words button").first.focus()
     page.locator("#candidates").wait_for()
-    check_access(axe, page)
+    check_access(page)
     page.fill("#ban", "nonsense")
     page.locator("#problem", has_text="nonsense").wait_for()
     page.check("#by-vectors")
-    check_access(axe, page)
-
-
-def check_access(axe, page):
-    """Hold the page to what axe-core finds, but for what is minor."""
-    found = axe.Axe().run(page).response["violations"]
-    serious = [one for one in found if one["impact"] in SERIOUS]
-    assert [(one["id"], [node["target"] for node in one["nodes"]]) for one in serious] == []
+    check_access(page)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import shortlist
 
-from tests.support.browser import open_browser, open_page, wait_until
+from tests.support.browser import check_access, open_browser, open_page, wait_until
 from tests.support.layers import RunningServer
 
 pytestmark = pytest.mark.slow
@@ -50,6 +50,12 @@ def test_a_browser_shows_live_figures(browser, small_server, options):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     assert logs == []
     assert all(url.startswith(small_server.url) for url in urls)
+
+
+def test_nothing_serious_is_in_the_way_of_anybody(browser, small_server):
+    page, _, _ = open_page(browser, small_server.url)
+    page.locator("article dd").first.wait_for()
+    check_access(page)
 
 
 def test_figures_want_the_key_and_a_server_that_is_gone_is_said(browser, small_repository):

@@ -46,7 +46,7 @@ export function draw(title, values, points) {
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", text);
   const offset = points + 1 - values.length; // the last one is at the right edge
-  const places = values.map((value, i) => [offset + i, 9.5 - (largest ? (9 * value) / largest : 0)]);
+  const places = values.map((value, i) => [offset + i, 9.5 - (9 * value) / (largest || 1)]);
   line.setAttribute("points", places.filter(([, y]) => Number.isFinite(y)).map((point) => point.join()).join(" "));
   caption.textContent = text;
   picture.append(line);
