@@ -61,9 +61,10 @@ def test_served_heads_are_timed_and_their_exact_answers_compared(tmp_path, monke
     module, contexts = mixtape.make_module(classes, dim), make_contexts(600, dim).contexts
     head, dense = times.export_heads("any", make_dense(classes, dim), Contexts(contexts), module, tmp_path)
     served = times.measure_served("any", head, dense, contexts)
-    assert 0.9 < served.precision[0] <= 1
+    assert 0.9 < served.precision["searched"][0] <= 1
     assert [one.name for one in served.walls] == ["dense", "exact", "searched"]
     assert times.format_served([served]).count("| any |") == 3
+    assert "exact, proved" not in served.precision, "a layer so small has no bounds"
     rows = torch.from_numpy(contexts[:20])
     truths = {
         "own": make_float64_distribution(module),
@@ -87,3 +88,15 @@ def test_sections_that_were_not_run_stay_as_the_page_has_them(tmp_path, monkeypa
     for name, path in paths.items():
         path.unlink() if name != "served" else path.write_text("## Served\n\nnew\n")
     assert reproduce.join_sections(paths) == page.replace("## Served\n\nold", "## Served\n\nnew")
+
+
+@pytest.mark.usefixtures("prove_small_layers")
+def test_proved_answers_are_timed_beside_those_by_all_components(tmp_path, monkeypatch):
+    monkeypatch.setattr(times, "WALL_TIME_ROWS", 5)
+    classes, dim = mixtape.SIZES["loops"]
+    module, contexts = mixtape.make_module(classes, dim), make_contexts(600, dim).contexts
+    head, dense = times.export_heads("any", make_dense(classes, dim), Contexts(contexts), module, tmp_path)
+    served = times.measure_served("any", head, dense, contexts)
+    assert [one.name for one in served.walls] == ["dense", "exact", "exact, proved", "searched"]
+    assert served.precision["exact, proved"] == (1, 1)
+    assert "| any | exact, proved | 1.0000 | 1.0000 |" in times.format_served([served])
