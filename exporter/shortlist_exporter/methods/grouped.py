@@ -31,7 +31,8 @@ GROUPING_ROWS, TAIL_PASSES = 2_500, 4  # how long groups take, and a context of 
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
-MIN_OPENED = 3072  # classes
+MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need more get another look
+MAX_CANDIDATES = 4096
 
 
 class GroupedOptions(Options):
@@ -41,9 +42,9 @@ class GroupedOptions(Options):
     int8_width: int = Field(default=4, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
-    opened: int | None = Field(default=None, ge=1, description="M classes of groups opened; V/6, at least 3,072")
+    opened: int | None = Field(default=None, ge=1, description="M classes of groups opened; V/6, 3,072 to 131,072")
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; M/2")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, at least 128")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, 128 to 4,096")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
     tail_terms: int = Field(default=0, ge=0, description="terms of the normaliser's tail; 0: a linear function")
     promise: float = Field(
@@ -123,7 +124,7 @@ class GroupedMethod(DenseMethod):
 
 def count_candidates(dense: Dense) -> int:
     """How many classes are scored by int8 rows where no option says it."""
-    return max(MIN_CANDIDATES, dense.classes // 256)
+    return min(max(MIN_CANDIDATES, dense.classes // 256), MAX_CANDIDATES)
 
 
 def count_tail_rows(dense: Dense) -> int:
@@ -142,7 +143,7 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
             raise BadInput(f"option {name}={given} is under the {candidates} candidates: set more, or fewer of these")
     int8_width = min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width)
     centre_width = min(options.centre_width or -(-2 * width // 5), width)
-    opened = options.opened or max(MIN_OPENED, dense.classes // 6, candidates)
+    opened = options.opened or max(MIN_OPENED, min(dense.classes // 6, MAX_OPENED), candidates)
     has_rest = count_first_columns(width, int8_width, centre_width) < width
     previewed = options.previewed or (max(opened // PREVIEWED_DIVISOR, candidates) if has_rest else real)
     defaults = {

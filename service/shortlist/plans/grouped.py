@@ -35,6 +35,8 @@ MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
 FIRST_LOOK_OPENED_PER_K = 200  # at least, so that a first look finds most of many classes
 FIRST_LOOK_CANDIDATES_PER_K = 6
 LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
+LAST_LOOK_OPENED_FACTOR = 4  # of the first look's, at most where that is less than half of millions of classes
+SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
 LAST_LOOK_OPENED_PER_K = 600  # at least
 LAST_LOOK_CANDIDATES_PER_K = 10
@@ -212,13 +214,15 @@ def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np
 
 
 def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
-    """The looks that a search for k of `classes` classes takes one after the other: as set, and among half of all.
+    """The looks that a search for k of `classes` classes takes one after the other: as set, and among half of all or, of millions, 4 times as many.
 
     Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
     candidates = max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, LAST_LOOK_CANDIDATES_PER_K * k, full_view)
-    opened = max(classes // LAST_LOOK_OPENED_DIVISOR, LAST_LOOK_OPENED_PER_K * k, settings.opened, candidates)
+    many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
+    share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
+    opened = max(share, LAST_LOOK_OPENED_PER_K * k, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
     wide = FIRST_LOOK_OPENED_PER_K * k if GROUPED_CANDIDATES_PER_K * k > settings.candidates else 0
     first_opened = max(settings.classes_opened, wide)
