@@ -106,7 +106,7 @@ sbom: build/venvs/sbom/stamp  ## what the service's image holds, as CycloneDX, i
 	@build/venvs/sbom/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible \
 		--output-file build/sbom.json deploy/requirements/service.txt
 
-clients: build/venvs/triton/stamp build/venvs/kserve/stamp build/venvs/genai/stamp  ## other projects' clients, each in a virtual environment of its own
+clients: build/venvs/triton/stamp build/venvs/kserve/stamp build/venvs/genai/stamp build/venvs/ray/stamp  ## other projects' clients and Ray, each in a virtual environment of its own
 
 reproduce: $(VENV)/model.stamp  ## the papers' tables; DATA=folder with wikitext-2 and ptb, FULL=1 for all of train
 	@$(BIN)/python -m benchmarks.papers.svd.reproduce --data "$(DATA)"
@@ -160,6 +160,9 @@ PACKAGES_kserve := kserve==0.21.0
 PACKAGES_translators := ctranslate2==4.8.5 sacrebleu==2.6.0 pyyaml numpy
 # Its model builder wants torch and transformers; examples/genai runs there, on the service's own source.
 PACKAGES_genai := onnxruntime-genai==0.18.0 onnx==1.23.2 onnx-ir==1.1.0 torch==2.13.0 transformers==5.23.0 pydantic httpx
+# Ray brings forty packages; servers run there on the service's own source.
+PACKAGES_ray := --constraint=constraints.txt ray[serve] onnxruntime numpy safetensors pydantic httptools httpx fastapi \
+	fastapi-offline uvicorn uvloop orjson prometheus-client pydantic-settings python-json-logger
 PACKAGES_lock := pip-tools==7.6.2
 PACKAGES_sbom := cyclonedx-bom==7.5.0
 build/venvs/%/stamp: Makefile

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-
 import pytest
-import yaml
 from shortlist.server.metrics.prometheus import PHASES
 from shortlist.server.settings import ENVIRONMENT_PREFIX, Settings
 
-from tests.conftest import require_or_skip
-from tests.deploy.files import DEPLOY, dockerfile
+from tests.deploy.files import dockerfile
+from tests.deploy.overlays import build_overlay
 
-OVERLAYS = sorted(path.name for path in (DEPLOY / "kubernetes" / "overlays").iterdir())
+POD_OVERLAYS = ["cpu", "gpu"]
 CLEANUP_SECONDS = 10  # of a shutdown beside its drain
 SHUTDOWN_SECONDS = 5
 
 
-@pytest.fixture(scope="module", params=OVERLAYS)
+@pytest.fixture(scope="module", params=POD_OVERLAYS)
 def objects(request):
     """The objects of an overlay by their kind."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        require_or_skip("kubectl", "kubectl is not installed, which builds the overlays")
-    command = [kubectl, "kustomize", str(DEPLOY / "kubernetes" / "overlays" / request.param)]
-    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert process.returncode == 0, process.stderr
-    documents = list(yaml.safe_load_all(process.stdout))
-    assert len({each["kind"] for each in documents}) == len(documents) == 9
-    return {each["kind"]: each for each in documents}
+    found = build_overlay(request.param)
+    assert len(found) == 9
+    return found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from shortlist.bundle.names import Names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.errors import BadInput
 from shortlist.fleet.shards.ranges import ClassRange, cut_classes
-from shortlist.fleet.shards.sharded_head import SHARDS_FILE, ShardEntry, ShardList
+from shortlist.fleet.shards.shard_list import SHARDS_FILE, ShardEntry, ShardList
 
 from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Contexts, Dense

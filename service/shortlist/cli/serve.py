@@ -17,7 +17,7 @@ from pathlib import Path
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
-from shortlist.server.settings import VARIABLES_ALONE, Settings, load_settings
+from shortlist.server.settings import LOCAL_RAY, VARIABLES_ALONE, Settings, load_settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 switch = argparse.BooleanOptionalAction
                 default = "on" if field.default else "off"
                 parser.add_argument(flag, action=switch, default=None, help=f"{field.description} (default: {default})")
+                continue
+            if name == "ray":
+                parser.add_argument(flag, nargs="?", const=LOCAL_RAY, help=field.description, metavar="ADDRESS")
                 continue
             default = "" if field.default in (None, ()) else f" (default: {field.default})"
             parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
@@ -45,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
     require("uvicorn")
     require("fastapi")
     import_onnxruntime()
+    if settings.ray is not None:
+        require("ray")
+        return int(require("shortlist.fleet.ray.serving").serve_on_ray(settings))
     if settings.processes > 1:
         return int(require("shortlist.fleet.processes.supervisor").serve_processes(settings))
     return int(require("shortlist.server.transport.process").serve(settings))

@@ -10,6 +10,7 @@ from shortlist.errors import MissingExtra
 MODULES_OF_EXTRA = {  # as in pyproject.toml; a module that two extras bring stands under the smaller one
     "cpu": ("onnxruntime",),
     "serve": ("fastapi", "uvicorn", "prometheus_client", "orjson", "pydantic_settings", "fastapi_offline"),
+    "ray": ("ray",),
     "otel": ("opentelemetry",),
     "export": ("shortlist_exporter", "shortlist_models", "torch", "onnx", "rich", "matplotlib", "jinja2"),
     "capture": ("transformers", "gguf", "accelerate"),

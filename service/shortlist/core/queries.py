@@ -14,7 +14,10 @@ from .results import BoolArray, DoubleArray, FloatArray, IdArray, IntArray, TopK
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond for each
 class TopKQuery:
-    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists, biases."""
+    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists, biases.
+
+    partial: whether lost shards of a head may be left out.
+    """
 
     contexts: FloatArray
     k: int
@@ -22,6 +25,7 @@ class TopKQuery:
     ban: Lists | None = None
     exact: bool = False
     bias: Bias | None = None
+    partial: bool = False
 
     @property
     def result_size(self) -> int:

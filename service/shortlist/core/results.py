@@ -40,6 +40,7 @@ class TopK:
     names: [B, k] of str, the names of the ids, None beside an id of -1; None where none were asked for.
     scores: [B, k] float32, what log-probabilities are normalised from: the logits, so of a layer without a bias the
     inner products of context and class times the logit scale; -inf beside an id of -1. None where none were asked for.
+    coverage: the share of the classes that were searched: under 1 where shards of a head were lost.
     """
 
     ids: IdArray
@@ -51,6 +52,7 @@ class TopK:
     promise: float | None = None
     scores: FloatArray | None = None
     names: Labels | None = None
+    coverage: float = 1.0
 
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
@@ -67,6 +69,7 @@ class TopK:
             min((part.promise for part in parts if part.promise is not None), default=None),
             None if parts[0].scores is None else np.concatenate([part.scores for part in parts]),
             None if parts[0].names is None else np.concatenate([part.names for part in parts]),
+            min(part.coverage for part in parts),
         )
 
     def complete_risk(self, classes: int) -> FloatArray:
@@ -102,7 +105,8 @@ class PlanResult:
     ids: [B, k] int64, best first. logits: [B, k] float32. log_normalizer: [B] float32, log of the sum of exp(logit)
     over the classes that `TopK.normalizer` names. scored: [B] int32. weights: [B, k] float32, the biases that the order
     takes into account beside the logits; None where there are none. risk: [B] float32, the estimated share of the k
-    best permitted classes that are not among the ids; None where the plan estimates none.
+    best permitted classes that are not among the ids; None where the plan estimates none. coverage: the share of the
+    classes that were searched: under 1 where shards of a head were lost.
     """
 
     ids: IdArray
@@ -111,6 +115,7 @@ class PlanResult:
     scored: IntArray
     weights: FloatArray | None = None
     risk: FloatArray | None = None
+    coverage: float = 1.0
 
     def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
         """Replace `rows` [b] of this result by those of `other` [b, k], in place."""
@@ -125,12 +130,15 @@ class PlanResult:
             self.log_normalizer[start:stop],
             self.scored[start:stop],
             risk=None if self.risk is None else self.risk[start:stop],
+            coverage=self.coverage,
         )
 
     def topk(self, normalizer: str) -> TopK:
         """Normalise: log-probabilities are the logits less each row's log-normalizer."""
         by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # a scalar is faster
-        return TopK(self.ids, self.logits - by_row, self.scored, normalizer, None, self.risk)
+        top = TopK(self.ids, self.logits - by_row, self.scored, normalizer, None, self.risk)
+        top.coverage = self.coverage
+        return top
 
     @classmethod
     def concat(cls, parts: list[PlanResult]) -> PlanResult:
@@ -144,6 +152,7 @@ class PlanResult:
             np.concatenate([part.scored for part in parts]),
             join_weights(parts),
             join_risks([part.risk for part in parts]),
+            min(part.coverage for part in parts),
         )
 
 

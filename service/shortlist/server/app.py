@@ -14,7 +14,8 @@ from starlette.responses import Response
 from shortlist import __version__
 from shortlist.errors import ShortlistError
 from shortlist.server.engine.endpoints import ENDPOINT_NAMES
-from shortlist.server.engine.service import Service
+from shortlist.server.engine.service import MakeReleases, Service
+from shortlist.server.lifecycle.releases import Releases
 from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
@@ -37,13 +38,15 @@ class App(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, registry: CollectorRegistry | None = None) -> FastAPI:
-    """The app of one repository; `registry` collects its metrics.
+def create_app(
+    settings: Settings, registry: CollectorRegistry | None = None, make_releases: MakeReleases = Releases
+) -> FastAPI:
+    """The app of one repository; `registry` collects its metrics, `make_releases` makes what loads its models.
 
     Models are loaded when the app starts. Raises NotFound for an empty repository, DeviceError, BadInput
     where API keys cannot be read.
     """
-    service = Service(settings, registry, ENDPOINT_NAMES)
+    service = Service(settings, registry, ENDPOINT_NAMES, make_releases)
     app = App(
         title="Shortlist",
         summary="Top-k decoding of large output layers.",

@@ -15,6 +15,7 @@ from shortlist.errors import BadInput
 ENVIRONMENT_PREFIX = "SHORTLIST_"
 VARIABLES_ALONE = ("api_keys",)  # settings without a flag: every user of a machine sees the flags of a process
 LOCAL_NAME = "localhost"
+LOCAL_RAY = "local"  # in place of an address: Ray is started here, and ends with the server
 MIB = 1 << 20
 
 Network = IPv4Network | IPv6Network
@@ -69,6 +70,18 @@ class Settings(BaseSettings):
     processes: int = Field(1, ge=1, description="that serve on the same port; limits and quotas are of each")
     hang_seconds: float = Field(
         30, gt=0, description="with --processes: one that has done nothing for so long is replaced, seconds"
+    )
+    ray: str | None = Field(
+        None, description="serve by replicas on the Ray cluster of this address; without one, on Ray started here"
+    )
+    replicas: int = Field(1, ge=1, description="with --ray: the fewest replicas, of each shard where there are shards")
+    max_replicas: int | None = Field(None, ge=1, description="with --ray: the most; by default four times the fewest")
+    replica_requests: float = Field(
+        16, gt=0, description="with --ray: requests that each replica has at a time, from which on there is another"
+    )
+    replica_cpus: float = Field(1, ge=0, description="with --ray: CPUs that Ray reserves for a replica")
+    shard_seconds: float = Field(
+        2, gt=0, description="with --ray: a shard that has not answered by then is lost, seconds"
     )
     concurrent_models: int = Field(2, ge=1, description="models computed at a time; of each, one batch")
     inline_us: float = Field(400, ge=0, description="work of at most so many microseconds is done without a thread")

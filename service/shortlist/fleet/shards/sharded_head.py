@@ -6,46 +6,18 @@ from pathlib import Path
 from typing import Self
 
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shortlist.bundle.reader import Bundle
 from shortlist.core.bias import BiasLike, parse_bias
 from shortlist.core.filters import IdLists
 from shortlist.core.results import PlanResult, TopK, find_weakest_normalizer
-from shortlist.errors import BundleError, NotFound
 from shortlist.head import Head
 from shortlist.head_arguments import HeadArguments
 from shortlist.plans.common.normalizer import make_topk
 
 from .merge import merge_results
 from .ranges import ClassRange
-
-SHARDS_FILE = "shards.json"
-
-
-class ShardEntry(BaseModel):
-    """One shard: its bundle below the folder of all, by its manifest's digest, and the classes that it holds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    bundle: str
-    digest: str
-    start: int
-    stop: int
-
-
-class ShardList(BaseModel):
-    """`shards.json`: what was cut, and into what. classes: V. source: the digest of the manifest of what was cut."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    version: int
-    classes: int
-    dim: int
-    max_k: int
-    source: str
-    shards: list[ShardEntry]
+from .shard import open_shard_bundle
+from .shard_list import ShardList, read_shard_list
 
 
 class ShardedHead(HeadArguments):
@@ -60,10 +32,7 @@ class ShardedHead(HeadArguments):
     def open(cls, folder: Path, *, device: str | None = None, threads: int | None = None) -> Self:
         """Open what `shortlist shard` wrote; raises NotFound, BundleError, DeviceError."""
         shard_list = read_shard_list(folder)
-        bundles = [Bundle(folder / shard.bundle) for shard in shard_list.shards]
-        for shard, bundle in zip(shard_list.shards, bundles, strict=True):
-            if bundle.manifest.digest != shard.digest:
-                raise BundleError(f"{bundle.folder} is not the shard that {folder / SHARDS_FILE} names: cut again")
+        bundles = [open_shard_bundle(folder, shard) for shard in shard_list.shards]
         return cls(shard_list, [Head(bundle, device, threads) for bundle in bundles])
 
     def topk(
@@ -92,14 +61,3 @@ class ShardedHead(HeadArguments):
             results.append(part.globalize(head.run(plan, rows, part_k, part_filter, part_bias)))
             normalizers.append(normalizer)
         return make_topk(merge_results(results, k), find_weakest_normalizer(normalizers))
-
-
-def read_shard_list(folder: Path) -> ShardList:
-    """`shards.json` of a folder; raises NotFound, BundleError."""
-    path = folder / SHARDS_FILE
-    try:
-        return ShardList.model_validate_json(path.read_bytes())
-    except OSError:
-        raise NotFound(f"there is no {path}: cut a bundle with `shortlist shard`") from None
-    except ValidationError as error:
-        raise BundleError(f"{path} cannot be read ({error.errors()[0]['msg']}): cut the bundle again") from None

@@ -113,6 +113,10 @@ class Plan(ABC):
         """
         return k
 
+    def tolerate_loss(self) -> Plan:
+        """The same plan, answering by the classes that it reaches where it has lost some; itself where it cannot."""
+        return self
+
     def with_settings(self, settings: PlanSettings) -> Self:
         """A plan over the same sessions, arrays and loops that searches by other settings; this one stays as it is."""
         other = copy(self)

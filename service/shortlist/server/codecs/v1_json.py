@@ -43,6 +43,7 @@ TOPK_FIELDS = (
     "scores",
     "names",
     "sample",
+    "partial",
     *LIMIT_FIELDS,
 )
 STEP_FIELDS = (
@@ -53,6 +54,7 @@ BEAM_FIELDS = (*TARGET_FIELDS, "contexts", *STEP_FIELDS, *LIMIT_FIELDS)
 SAMPLE_FIELDS = ("seed", "position", "temperature", "draws", "top_p")
 SCORE_FIELDS = (*TARGET_FIELDS, "contexts", "ids", "exact", *LIMIT_FIELDS)
 NUMBERS = (int, float)
+COVERAGE_DIGITS = 6
 JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
 
@@ -91,6 +93,7 @@ def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) ->
         read_lists(fields, "ban", registry),
         read_flag(fields, "exact"),
         read_bias(fields),
+        read_flag(fields, "partial"),
     )
 
 
@@ -166,7 +169,7 @@ def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
 
 def read_more(fields: dict[str, Any]) -> list[str]:
     """What a request wants beside what all responses have; raises BadInput."""
-    return [name for name in ("risk", "scores") if read_flag(fields, name)]
+    return [name for name in ("risk", "scores", "partial") if read_flag(fields, name)]
 
 
 def resolve_fields(fields: dict[str, Any], names: Names | None, model: str) -> dict[str, Any]:
@@ -183,7 +186,7 @@ def encode_topk(
     """The response of /v1/topk.
 
     texts: what reads the texts of ids, None of -1, by the field that they are wanted in, `labels` or `names`. more:
-    what else is wanted, `risk` and `scores`.
+    what else is wanted, `risk` and `scores`; with `partial` the `coverage`.
     """
     content: dict[str, Any] = {
         "model": manifest.name,
@@ -200,6 +203,8 @@ def encode_topk(
         content["risk"] = top.complete_risk(manifest.classes)
     if "scores" in more and top.scores is not None:
         content["scores"] = make_json_list(top.scores)
+    if "partial" in more:
+        content["coverage"] = round(top.coverage, COVERAGE_DIGITS)
     return encode_json(content)
 
 

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 from starlette.types import Receive
@@ -44,6 +45,8 @@ from .trace_settings import TraceSettings
 
 log = logging.getLogger(__name__)
 
+MakeReleases = Callable[[Path, ReleaseRules, Callable[[Model], None]], Releases]
+
 MAX_WAITING_BODIES = 64  # large ones, that wait to be decoded
 
 
@@ -54,18 +57,22 @@ class Service:
     """
 
     def __init__(
-        self, settings: Settings, registry: CollectorRegistry | None = None, endpoint_names: Sequence[str] = ()
+        self,
+        settings: Settings,
+        registry: CollectorRegistry | None = None,
+        endpoint_names: Sequence[str] = (),
+        make_releases: MakeReleases = Releases,
     ) -> None:
         """List the repository, check the device, read the API keys; load nothing yet.
 
         Raises NotFound, DeviceError, BadInput.
 
-        registry, endpoint_names: of the metrics.
+        registry, endpoint_names: of the metrics. make_releases: what loads the models.
         """
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.metrics = Metrics(__version__, registry, endpoint_names)
-        releases = Releases(settings.repository, make_release_rules(settings), self.metrics.publish_model)
+        releases = make_releases(settings.repository, make_release_rules(settings), self.metrics.publish_model)
         self.models = releases.models
         self.changes = ModelChanges(releases, self.apply_change, settings.poll_seconds if settings.polls else None)
         self.on_load_error: Callable[[], None] = ignore_load_error

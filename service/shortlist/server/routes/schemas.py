@@ -67,6 +67,7 @@ class TopKRequest(Request):
         default=None, ge=1, description="at most the model's max_k; may lack with `sample`", examples=[5]
     )
     sample: Sample | None = Field(default=None, description="draw classes in place of ranking them")
+    partial: bool = Field(default=False, description="answer without shards that are lost")
     allow: Lists | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
     ban: Lists | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
     bias: Bias | None = Field(
@@ -119,10 +120,10 @@ class TopKResponse(Response):
     labels: list[list[str | None]] | None = None
     names: list[list[str | None]] | None = None
     risk: list[float | None] | None = Field(
-        default=None,
-        description="[B]; estimated share of the k best that the ids miss, null where nothing is estimated",
+        default=None, description="[B]; estimated share of the k best that the ids miss; null: nothing is estimated"
     )
     scores: list[list[float | None]] | None = Field(default=None, description="[B, k]; logits; null beside an id of -1")
+    coverage: float | None = Field(default=None, description="share of the classes that were searched, where asked for")
 
 
 class BeamResponse(Response):
@@ -296,5 +297,4 @@ def add_request_schemas(document: dict[str, Any]) -> dict[str, Any]:
 def add_security(document: dict[str, Any]) -> dict[str, Any]:
     """An OpenAPI document of a server that wants API keys."""
     document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    document["security"] = [{"key": []}]
-    return document
+    return document | {"security": [{"key": []}]}

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.bundle.reader import Bundle
-from shortlist.fleet.shards.sharded_head import SHARDS_FILE, ShardedHead
+from shortlist.fleet.shards.shard_list import SHARDS_FILE
+from shortlist.fleet.shards.sharded_head import ShardedHead
 from shortlist_exporter.export.shard import export_shards
 from shortlist_exporter.graphs import builder
 from shortlist_exporter.inputs.sources import Dense

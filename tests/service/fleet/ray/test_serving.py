@@ -1,0 +1,63 @@
+"""A server on a real local Ray: the answers that it gives without, and what it says of a shard that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from shortlist.bundle.reader import Bundle
+from shortlist.fleet.shards.sharded_head import ShardedHead
+from shortlist_exporter.export.shard import export_shards
+from shortlist_exporter.graphs import builder
+
+from tests.service.fleet.shards.test_sharded_head import CLASSES, DIM, make_tied_layer
+from tests.support.layers import make_contexts, make_head
+from tests.support.ray import RayServer
+
+CONTEXTS = make_contexts(rows=64, dim=DIM, seed=5).contexts
+SHARDS = 3
+RECOVERY_SECONDS = 30  # beside whatever else the machine does; `make bench-scale` measures it
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("ray")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(builder, "INLINE_BYTES", 128)  # weights in files of their own, as larger layers have them
+        whole = make_head(root, make_tied_layer(), make_contexts(dim=DIM), method="full", options={})
+    export_shards(Bundle(whole.folder), SHARDS, root / "shards", threads=1)
+    return root / "shards"
+
+
+def ask(server, **fields):
+    """The response to a request for the five best classes of `CONTEXTS`."""
+    return server.http.post("/v1/topk", json={"model": "lm", "contexts": CONTEXTS.tolist(), "k": 5} | fields)
+
+
+@pytest.mark.slow
+def test_shards_answer_and_a_killed_one_is_said_and_comes_back(folder):
+    expected = ShardedHead.open(folder, threads=1).topk(CONTEXTS, 5)
+    with RayServer(folder, "--shard-seconds", "0.5") as server:
+        answer = ask(server).json()
+        assert answer["ids"] == expected.ids.tolist()
+        assert np.allclose(answer["logprobs"], expected.logprobs, atol=1e-5)
+        assert server.http.get("/v1/models").json()["models"][0]["classes"] == CLASSES
+
+        (pid,) = server.find_replicas("Shard2")
+        os.kill(pid, signal.SIGKILL)
+        lost = ask(server)
+        assert lost.status_code == 503
+        assert "shard 2 of 3 of 'lm' did not answer within 0.5 s" in lost.json()["error"]
+        part = ask(server, partial=True)
+        assert part.status_code == 200
+        assert 0.6 < part.json()["coverage"] < 0.7
+
+        end = time.monotonic() + RECOVERY_SECONDS
+        while (again := ask(server)).status_code != 200:
+            assert again.status_code == 503
+            assert time.monotonic() < end, again.text
+        assert again.json()["ids"] == answer["ids"]
+        assert ask(server, partial=True).json()["coverage"] == 1
