@@ -87,6 +87,11 @@ class Head(SampledHead):
         return None if self.labels is None else make_label_array(self.labels)
 
     @property
+    def base(self) -> Head:
+        """The head as it was exported."""
+        return self
+
+    @property
     def is_own_reference(self) -> bool:
         """Whether exact answers are the head's own whole distribution; a dense head is then only compared with."""
         return self.manifest.reference == "self"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Protocol
 
 import numpy.typing as npt
 
@@ -32,7 +32,6 @@ class HeadArguments:
 
     manifest: HeadFacts
     names: Names | None = None
-    is_changed = False  # whether items were changed since the export: then it is not the bundle's classes alone
 
     @property
     def classes(self) -> int:
@@ -40,9 +39,9 @@ class HeadArguments:
         return self.manifest.classes
 
     @property
-    def base(self) -> Self:
-        """The head as it was exported."""
-        return self
+    def is_changed(self) -> bool:
+        """Whether items were changed since the export: answers are not of the bundle's classes alone then."""
+        return False
 
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays, of ids where they hold names; raises BadInput."""

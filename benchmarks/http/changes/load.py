@@ -65,8 +65,10 @@ class Load:
     def choose_context(self, number: int) -> FloatArray:
         """A context, or one near to an item that was changed a short while ago."""
         if self.feed.recent and self.feed.rng.random() < NEAR_SHARE:
-            return self.feed.recent[number % len(self.feed.recent)]
-        return self.contexts[number % len(self.contexts)]
+            near: FloatArray = self.feed.recent[number % len(self.feed.recent)]
+            return near
+        context: FloatArray = self.contexts[number % len(self.contexts)]
+        return context
 
     async def ask(self, context: FloatArray, due: float) -> None:
         """One query: no item may be in its answer whose removal was acknowledged before it was sent."""
@@ -113,6 +115,7 @@ async def count_lost(client: shortlist.AsyncClient, feed: Feed, rows: int = 256)
         allowed = [[feed.ids[name]] for name in some]
         top = await client.topk(MODEL_NAME, vectors, 1, allow=allowed, scores=True)
         expected = (vectors * vectors).sum(axis=1) / PROBE_SCALE
+        assert top.scores is not None, "scores were asked for"
         lost += int(((top.ids[:, 0] != np.ravel(allowed)) | (abs(top.scores[:, 0] - expected) > 1e-3 * expected)).sum())
     gone = list(feed.removed)
     for start in range(0, len(gone), rows):

@@ -43,7 +43,7 @@ class GrowingNames(Names):
         found = super().find(names)
         if self.ids and (found == NO_CLASS).any():
             found = found.copy()
-            for place in np.flatnonzero(found == NO_CLASS):
+            for place in np.flatnonzero(found == NO_CLASS).tolist():
                 found[place] = self.ids.get(names[place], NO_CLASS)
         return found
 

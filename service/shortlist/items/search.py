@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.core.filters import ClassFilter, Lists
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.normalizer import cover_also
 
@@ -100,11 +100,11 @@ def merge_rows(
     return merged
 
 
-def count_scored(base: PlanResult, changes: Snapshot) -> IdArray:
+def count_scored(base: PlanResult, changes: Snapshot) -> IntArray:
     """[B] int32: `scored` with the changed items; V stays what says that dense answered."""
     classes = changes.base_classes
     more = np.minimum(base.scored + changes.size, classes - 1)
-    scored: IdArray = np.where(base.scored == classes, classes, more).astype(np.int32)
+    scored: IntArray = np.where(base.scored == classes, classes, more).astype(np.int32)
     return scored
 
 
