@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo playground serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo playground serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -81,6 +81,9 @@ bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand
 bench-client: $(VENV)/run.stamp  ## our clients beside a bare socket that sends the same bytes; a minute
 	@$(BIN)/python -m benchmarks.http client $(ARGS)
 
+bench-changes: $(VENV)/run.stamp  ## items that come and go under query load, servers that are killed; SECONDS=600 for a whole run
+	@$(BIN)/python -m benchmarks.http changes $(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
+
 bench-peers: $(VENV)/run.stamp  ## beside Triton, MLServer and LitServe; BUNDLE=<repository>/<name>/<version>; needs wrk
 	@$(BIN)/python -m benchmarks.http peers --bundle "$(BUNDLE)" $(ARGS)
 
@@ -125,7 +128,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo playground serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo playground serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:

@@ -3,10 +3,11 @@
   python -m benchmarks.http bench              requests/s beside a bare echo and a hand-written route
   python -m benchmarks.http client             our clients beside a bare socket that sends the same bytes
   python -m benchmarks.http soak               twice the capacity for ten minutes; every answer is checked
+  python -m benchmarks.http changes            items that come and go under query load, and servers that are killed
   python -m benchmarks.http peers --bundle B   beside Triton, MLServer and LitServe with the same dense layer
 
 Servers run on one core and the load on another. Rates are requests a second, latencies us or ms as named, memory
-MiB. Each command ends with a table; the last line of bench, client and soak is JSON.
+MiB. Each command ends with a table; the last line of bench, client, soak and changes is JSON.
 """
 
 from __future__ import annotations
@@ -102,6 +103,23 @@ def add_soak_flags(command: argparse.ArgumentParser) -> None:
     add("--connections", type=parse_positive, default=1024, help="most open connections (default: %(default)s)")
 
 
+def add_changes_flags(command: argparse.ArgumentParser) -> None:
+    """Items that are added and removed under query load; exit code 1 where a promise is broken.
+
+    A head of named items answers single rows at a fixed rate, first without changes, then with them; latency counts
+    from when a query was due. Half of the queries ask for what was changed a short while ago. Then the server is killed
+    again and again while it is changed. Promised: no acknowledged change is lost, each is in the next answer and within
+    a second, no removed item is answered, p99 of queries at most twice that without changes.
+    """
+    add = command.add_argument
+    add("--classes", type=parse_positive, default=100_000, help="items of the export (default: %(default)s)")
+    add("--seconds", type=parse_positive, default=20, help="of each part; 600 for a whole run (default: %(default)s)")
+    add("--queries", type=parse_positive, default=200, help="a second (default: %(default)s)")
+    add("--changes", type=parse_positive, default=1000, help="items a second (default: %(default)s)")
+    add("--batch", type=parse_positive, default=10, help="items changed by a request (default: %(default)s)")
+    add("--kills", type=int, default=5, help="of servers, at random moments (default: %(default)s)")
+
+
 def add_peers_flags(command: argparse.ArgumentParser) -> None:
     """Requests/s and p99 beside Triton, MLServer and LitServe.
 
@@ -122,7 +140,13 @@ def add_peers_flags(command: argparse.ArgumentParser) -> None:
     add("--out", type=Path, metavar="FILE", help="the Markdown table is written here too")
 
 
-COMMANDS = {"bench": add_bench_flags, "client": add_client_flags, "soak": add_soak_flags, "peers": add_peers_flags}
+COMMANDS = {
+    "bench": add_bench_flags,
+    "client": add_client_flags,
+    "soak": add_soak_flags,
+    "changes": add_changes_flags,
+    "peers": add_peers_flags,
+}
 
 
 def parse_positive(text: str) -> int:
@@ -149,8 +173,13 @@ def run_http_command(args: argparse.Namespace) -> int:
 
         if args.factor <= 0:
             raise BadInput(f"--factor is {args.factor:g}: give a number over 0")
-        plan = SoakPlan(args.seconds, args.deadline_ms, args.factor, args.connections, args.quick)
-        return run_soak(args.cache, args.bundle, plan)
+        soak = SoakPlan(args.seconds, args.deadline_ms, args.factor, args.connections, args.quick)
+        return run_soak(args.cache, args.bundle, soak)
+    if args.command == "changes":
+        from benchmarks.http.changes.run import ChangePlan, run_changes
+
+        plan_fields = (args.classes, args.seconds, args.queries, args.changes, args.batch, args.kills)
+        return run_changes(args.cache, ChangePlan(*plan_fields))
     from .peers import run_peers
 
     run_peers(args.cache, args.bundle, args.venvs, args.rounds, args.seconds, args.k, args.out)

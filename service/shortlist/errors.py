@@ -10,6 +10,7 @@ ShortlistError                500
 ├── TimedOut                  504   the request's timeout passed before its result was computed
 ├── SlowBody                  408   the request's body did not arrive in time
 ├── NotReady                  503   loading, draining, or its canary failed
+├── StorageFull               507   what is to be kept cannot be written to the disk
 ├── Unsupported               501   a feature that is not served
 │   └── UnsupportedEncoding   415   a body's encoding is not served
 ├── BundleError               500   a bundle is damaged, newer than this runtime, or cannot be written
@@ -93,6 +94,12 @@ class NotReady(ShortlistError):
     """The model is loading, draining, or failed its canary."""
 
     status = 503
+
+
+class StorageFull(ShortlistError):
+    """What is to be kept cannot be written to the disk; nothing was changed."""
+
+    status = 507
 
 
 class Unsupported(ShortlistError):

@@ -25,6 +25,7 @@ from shortlist.core.results import (
     PlanResult,
     TopK,
     make_label_array,
+    read_labels,
     require_labels,
 )
 from shortlist.kernels.native.library import name_target
@@ -85,6 +86,11 @@ class Head(SampledHead):
     def label_array(self) -> Labels | None:
         """[V + 1] printable names by id, the last one, None, for the id -1; None where the bundle has no labels."""
         return None if self.labels is None else make_label_array(self.labels)
+
+    @property
+    def base(self) -> Head:
+        """The head as it was exported."""
+        return self
 
     @property
     def is_own_reference(self) -> bool:
@@ -188,11 +194,11 @@ class Head(SampledHead):
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_lists(allow, ban, len(rows))
-        weights = parse_bias(bias, len(rows), self.manifest.classes)
+        weights = parse_bias(bias, len(rows), self.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
         make = make_scored_topk if scores else make_topk
         top = make(self.run(plan, rows, k, class_filter, weights), normalizer)
-        top.labels = None if label_array is None else label_array[top.ids]
+        top.labels = None if label_array is None else read_labels(label_array, top.ids)
         top.names = None if name_table is None else name_table.read(top.ids)
         top.risk = top.complete_risk(self.manifest.classes) if risk else None
         top.promise = self.manifest.find_promise(normalizer)

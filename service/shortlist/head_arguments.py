@@ -33,6 +33,16 @@ class HeadArguments:
     manifest: HeadFacts
     names: Names | None = None
 
+    @property
+    def classes(self) -> int:
+        """How many ids there are: V, where no items were added since the export."""
+        return self.manifest.classes
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether items were changed since the export: answers are not of the bundle's classes alone then."""
+        return False
+
     def check_lists(self, allow: IdLists, ban: IdLists, rows: int) -> ClassFilter:
         """The lists as arrays, of ids where they hold names; raises BadInput."""
         if allow is None and ban is None:
@@ -40,7 +50,7 @@ class HeadArguments:
         allow = resolve_names("allow", allow, self.names, self.manifest.name)
         ban = resolve_names("ban", ban, self.names, self.manifest.name, unknown=True)
         lists = (("allow", allow), ("ban", ban))
-        allowed, banned = (parse_filter_lists(name, ids, rows, self.manifest.classes) for name, ids in lists)
+        allowed, banned = (parse_filter_lists(name, ids, rows, self.classes) for name, ids in lists)
         return ClassFilter(allowed, banned)
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
@@ -57,5 +67,5 @@ class HeadArguments:
     def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
         """`ids` or names, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
         ids = resolve_names("ids", ids, self.names, self.manifest.name)
-        wanted = parse_id_lists("ids", ids, rows, self.manifest.classes)
+        wanted = parse_id_lists("ids", ids, rows, self.classes)
         return wanted if len(wanted) == rows else wanted.repeat(rows, axis=0)

@@ -61,7 +61,7 @@ class SampledHead(HeadArguments, ABC):
         sampling = parse_sampling(len(rows), seed, position, temperature, draws, top_k, top_p)
         class_filter, weights = (
             self.check_lists(allow, ban, len(rows)),
-            parse_bias(bias, len(rows), self.manifest.classes),
+            parse_bias(bias, len(rows), self.classes),
         )
         return self.draw(rows, sampling, class_filter, weights)
 

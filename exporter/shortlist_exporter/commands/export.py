@@ -46,6 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     configure_layer(parser, required=False)
     configure_method(parser)
     configure_bundle(parser)
+    parser.add_argument(
+        "--item-position",
+        type=parse_natural_int,
+        default=0,
+        metavar="N",
+        help="the layer holds the changes of the model's items up to this one (default: none)",
+    )
 
 
 def configure_layer(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -155,6 +162,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
     options = dict(parse_option(option) for option in args.options) | ({"device": args.device} if args.device else {})
     promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5)) if share is not None}
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
+    request = replace(request, item_position=args.item_position)
     if model is None:
         return replace(request, method=args.method or "svd")
     if args.method is not None:
@@ -175,6 +183,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         threads=request.threads,
         report=request.report,
         head=request.head,
+        item_position=request.item_position,
     )
 
 

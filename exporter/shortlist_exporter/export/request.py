@@ -27,7 +27,8 @@ class Request:
     max_k: the largest k served, by default the number of classes. labels, names: of all classes, to be printed and to
     be asked by. threads: of each session while measuring. report:
     write the page about the bundle. at: k for each of which requests are measured by themselves. head: a head of the
-    method that was trained elsewhere, as a module or a file of its `state_dict`.
+    method that was trained elsewhere, as a module or a file of its `state_dict`. item_position: up to which change of
+    the model's items the layer holds them.
     """
 
     method: str = "svd"
@@ -44,6 +45,7 @@ class Request:
     report: bool = False
     at: tuple[int, ...] = ()
     head: Path | nn.Module | None = None
+    item_position: int = 0
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:

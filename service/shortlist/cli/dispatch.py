@@ -27,6 +27,10 @@ COMMANDS = {
         "one page of pictures about a bundle, its promise and your contexts",
     ),
     "shard": ("shortlist_exporter.commands.shard", "cut a bundle into bundles of class ranges"),
+    "compact": (
+        "shortlist_exporter.commands.compact",
+        "fold the changes of a model's items into a new version",
+    ),
     "check": ("shortlist.cli.check", "verify a bundle's hashes, load it, replay its calibration"),
     "query": ("shortlist.cli.query", "the top k classes of contexts in a file"),
     "evaluate": (

@@ -88,6 +88,19 @@ class AsyncClient(BaseClient):
 
         await self.run(beams.delete_lists(name))
 
+    async def put_items(
+        self, model: str, put: Any = (), vectors: Any = (), remove: Any = (), *,
+        biases: Any = None, source: str = "", sequence: int | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        from . import items
+
+        return await self.run(items.put_items(model, put, vectors, remove, biases, source, sequence))
+
+    async def items(self, model: str) -> dict[str, Any]:
+        from . import items
+
+        return await self.run(items.get_items(model))
+
     async def recall(self, model: str, contexts: Any, *, version: int | None = None) -> dict[str, Any]:
         return await self.run(exchange.recall(model, contexts, version))
 

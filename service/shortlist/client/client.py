@@ -105,6 +105,26 @@ class Client(BaseClient):
 
         self.run(beams.delete_lists(name))
 
+    def put_items(
+        self, model: str, put: Any = (), vectors: Any = (), remove: Any = (), *,
+        biases: Any = None, source: str = "", sequence: int | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Add items or replace their `vectors` [n, d], and remove others, all at once: `PUT /v1/models/{name}/items`.
+
+        put, remove: names of items, or ids where the model has no names. biases: [n]. sequence: a number that ascends;
+        of each `source` a batch is applied once. Returns the answer, of changes that are on the server's disk and in
+        every answer after it. Raises the errors of `topk`, and StorageFull.
+        """
+        from . import items
+
+        return self.run(items.put_items(model, put, vectors, remove, biases, source, sequence))
+
+    def items(self, model: str) -> dict[str, Any]:
+        """How many items of a model are changed: the answer of `GET /v1/models/{name}/items`."""
+        from . import items
+
+        return self.run(items.get_items(model))
+
     def recall(self, model: str, contexts: Any, *, version: int | None = None) -> dict[str, Any]:
         """How precise a model is on `contexts` [n, d]: the answer of `POST /v1/models/{name}/recall`.
 

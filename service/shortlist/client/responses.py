@@ -15,6 +15,7 @@ from shortlist.errors import (
     Overloaded,
     ServerError,
     ShortlistError,
+    StorageFull,
     TimedOut,
     TooLarge,
     Unauthorized,
@@ -25,7 +26,10 @@ from .messages import HTTP_OK, Response
 
 ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
     error.status: error
-    for error in (BadInput, Unauthorized, Forbidden, NotFound, TooLarge, Overloaded, Unsupported, NotReady, TimedOut)
+    for error in (
+        *(BadInput, Unauthorized, Forbidden, NotFound, TooLarge, Overloaded),
+        *(StorageFull, Unsupported, NotReady, TimedOut),
+    )
 }
 
 

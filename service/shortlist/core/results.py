@@ -91,6 +91,12 @@ def make_label_array(labels: list[str]) -> Labels:
     return np.array([*printable, None], dtype=object)
 
 
+def read_labels(labels: Labels, ids: IdArray) -> Labels:
+    """The labels of ids [...], of `make_label_array`; None of -1, and of ids that were added since the export."""
+    texts: Labels = labels[np.minimum(ids, labels.size - 1)]
+    return texts
+
+
 def require_labels(labels: Labels | None, name: str) -> Labels:
     """`labels` themselves; raises BadInput where the model `name` has none."""
     if labels is None:

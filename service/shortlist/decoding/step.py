@@ -88,7 +88,7 @@ def choose_k(head: Head, query: BeamQuery) -> int:
 
 def make_filter(head: Head, query: BeamQuery, rows: IdArray | npt.NDArray[np.intp]) -> tuple[ClassFilter, Bias | None]:
     """The lists and the bias of some of a step's rows; raises BadInput."""
-    classes, total = head.manifest.classes, len(query.contexts)
+    classes, total = head.classes, len(query.contexts)
     check_id_range("eos", query.eos, classes)
     bias = parse_bias(query.bias, total, classes)
     allow, ban = (

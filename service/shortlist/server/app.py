@@ -22,6 +22,7 @@ from shortlist.server.routes.health import health
 
 from .pages.overview import add_overview
 from .routes import inference, schemas, v1, v1_lists, v1_recall, v2, v2_operations, v2_repository
+from .routes.catalogue import items
 from .routes.docs import add_docs
 from .settings import Settings
 
@@ -57,7 +58,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.service = service
-    v1_routers = inference.make_router(), v1.router, v1_lists.router, v1_recall.router
+    v1_routers = inference.make_router(), v1.router, v1_lists.router, v1_recall.router, items.router
     for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
     add_docs(app)

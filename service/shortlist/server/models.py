@@ -15,6 +15,7 @@ from shortlist.core.results import FloatArray, Labels
 from shortlist.errors import BundleError, NotReady, ShortlistError
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
+from shortlist.items.store import ItemStore
 from shortlist.wire.open_inference import LABELS, NAMES
 
 State = Literal["loading", "ready", "failed", "rolled_back", "unloaded"]
@@ -122,14 +123,17 @@ class Model:
         head = self._head
         return -1 if head is None or head.is_own_reference else head.manifest.classes
 
-    def load(self, device: str | None, threads: int | None, bundle: Bundle | None = None) -> None:
+    def load(
+        self, device: str | None, threads: int | None, bundle: Bundle | None = None, items: ItemStore | None = None
+    ) -> None:
         """Become ready; a head in use is replaced once the new one is warmed. Raises ShortlistError.
 
-        bundle: verified before; None to open the folder's.
+        bundle: verified before; None to open the folder's. items: of the changes that the head has; None for none.
         """
         head, labels, bundle = prepare_head(bundle or open_bundle(self.folder), device, threads)
         # a bundle may have been copied to another name or version: the folder's is what is served
         head = head.with_identity(self.name, self.version)
+        head = head if items is None else items.attach(head)
         with self.changing:
             self._head, self.labels, self.bundle = head, labels, bundle
         self.state, self.reason = "ready", ""

@@ -111,6 +111,9 @@ class Settings(BaseSettings):
     body_limit: int = Field(16 * MIB, ge=1, description="largest request body, also once it is decompressed, bytes")
     json_limit: int = Field(2 * MIB, ge=1, description="largest JSON in a body; more has to be binary data, bytes")
     answer_limit: int = Field(64 * MIB, ge=1, description="largest answer, bytes of ids and log-probabilities")
+    item_changes: Path | None = Field(
+        None, description="let items be changed by request, and keep the changes in this folder; by default none may"
+    )
     list_tables: int = Field(64, ge=0, description="most tables of lists that clients may register at a time")
     list_bytes: int = Field(64 * MIB, ge=0, description="bytes that all registered lists may take; over it 413")
     list_seconds: float = Field(3600, gt=0, description="lists that no request used for so long are forgotten")
@@ -172,6 +175,8 @@ class Settings(BaseSettings):
             raise ValueError("--keep-contexts keeps rows that are asked again: give a --precision-share over 0")
         if self.precision_raise and self.precision_exact:
             raise ValueError("--precision-raise and --precision-exact mend the same: give one of them")
+        if self.item_changes is not None and self.processes > 1:
+            raise ValueError("--item-changes is for one process: leave --processes out, and use --threads")
         if not self.tcp and self.unix_socket is None:
             raise ValueError("--no-tcp leaves nothing to listen on: give --unix-socket")
         return self

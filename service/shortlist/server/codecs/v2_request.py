@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.core.queries import Query, Result, TopKQuery
-from shortlist.core.results import Labels, ReadTexts
+from shortlist.core.results import Labels, ReadTexts, read_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.errors import BadInput
 from shortlist.server.messages.bounded_cache import BoundedCache
@@ -78,7 +79,7 @@ class InferCodec:
         self.manifest, self.memory, self.registry, self.names = manifest, memory, registry, names
         self.texts: dict[str, ReadTexts] = {}
         if labels is not None:
-            self.texts[LABELS] = labels.__getitem__
+            self.texts[LABELS] = partial(read_labels, labels)
         if names is not None:
             self.texts[NAMES] = names.read
         self.templates: BoundedCache[bytes, InferTemplate] = BoundedCache(TEMPLATE_CACHE_ENTRIES)

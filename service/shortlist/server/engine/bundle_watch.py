@@ -73,7 +73,10 @@ def find_fault(head: Head, bundle: Bundle) -> str | None:
 
 
 def copy_uncounted(head: Head, settings: PlanSettings | None = None) -> Head:
-    """The same head, whose searches are not counted as requests'. settings: by which it searches, if not by its own."""
-    other = copy(head)
+    """The same head as it was exported, whose searches are not counted as requests'.
+
+    settings: by which it searches, if not by its own.
+    """
+    other = copy(head.base)
     other.plan = head.plan.with_settings(settings or head.plan.settings)
     return other

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 
 from shortlist.bundle.names import require_names
 from shortlist.core.queries import Query
-from shortlist.core.results import ReadTexts, require_labels
+from shortlist.core.results import ReadTexts, read_labels, require_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
@@ -72,7 +73,7 @@ class ServedModel:
         """What reads the `labels` or `names` of ids; raises BadInput where the head has none."""
         if name == NAMES:
             return require_names(self.model.head.names, self.model.name).read
-        return require_labels(self.model.labels, self.model.name).__getitem__
+        return partial(read_labels, require_labels(self.model.labels, self.model.name))
 
     def make_task(self, query: Query) -> Task:
         """The task of computing `query` with the head that is in use now; raises NotReady, BadInput, TooLarge."""

@@ -15,6 +15,7 @@ from starlette.types import Receive
 
 from shortlist import __version__
 from shortlist.errors import NotReady
+from shortlist.items.store import ItemStore
 from shortlist.runtime.devices import resolve_device
 from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.named_lists import ListRegistry
@@ -72,7 +73,10 @@ class Service:
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.metrics = Metrics(__version__, registry, endpoint_names)
-        releases = make_releases(settings.repository, make_release_rules(settings), self.metrics.publish_model)
+        folder = settings.item_changes
+        self.items = None if folder is None else ItemStore(folder, settings.repository)
+        rules = make_release_rules(settings, self.items)
+        releases = make_releases(settings.repository, rules, self.metrics.publish_model)
         self.models = releases.models
         self.changes = ModelChanges(releases, self.apply_change, settings.poll_seconds if settings.polls else None)
         self.on_load_error: Callable[[], None] = ignore_load_error
@@ -143,6 +147,8 @@ class Service:
             self.monitor.close()
             self.pool.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(self.reports.stop)
+            if self.items is not None:
+                await asyncio.to_thread(self.items.close)
 
     async def load_and_watch(self) -> None:
         """Load every model, one after the other, which takes seconds for each; then keep up with the repository."""
@@ -279,13 +285,14 @@ class Service:
                 yield model, served_model.recorder.statistics
 
 
-def make_release_rules(settings: Settings) -> ReleaseRules:
+def make_release_rules(settings: Settings, items: ItemStore | None) -> ReleaseRules:
     """How the server's settings want versions loaded and chosen; raises DeviceError."""
     return ReleaseRules(
         resolve_device(settings.device),
         settings.threads,
         settings.latest_versions,
         settings.arrival_seconds if settings.polls else None,
+        items,
     )
 
 

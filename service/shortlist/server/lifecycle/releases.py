@@ -11,6 +11,7 @@ from pathlib import Path
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.repository import list_bundles, list_names, scan
 from shortlist.errors import BundleError, ShortlistError
+from shortlist.items.store import ItemStore
 from shortlist.server.models import Model, open_bundle
 
 from .arrivals import Arrivals, Signature, take_signature
@@ -28,13 +29,15 @@ class ReleaseRules:
 
     device, threads: of heads. latest: so many of the newest versions are served where a model does not say, None for
     all. arrival_seconds: a version's files are waited for until they have not changed for so long; None where nobody
-    looks again, so that what is there is loaded as it is.
+    looks again, so that what is there is loaded as it is. items: what heads get their
+    changed items from; None where none change.
     """
 
     device: str | None = None
     threads: int | None = None
     latest: int | None = None
     arrival_seconds: float | None = None
+    items: ItemStore | None = None
 
 
 @dataclass
@@ -170,7 +173,7 @@ class Releases:
         bundle: Bundle | None = None
         try:
             bundle = open_bundle(model.folder)
-            model.load(self.rules.device, self.rules.threads, bundle)
+            model.load(self.rules.device, self.rules.threads, bundle, self.rules.items)
         except ShortlistError as error:
             if bundle is not None or not self.candidates.is_arriving(model.folder):
                 self.note_failure(model, signature, error, change)

@@ -184,9 +184,9 @@ def judge_samples(samples: Sequence[Sample]) -> AnswerFigures:
     first = samples[0]
     contexts = np.concatenate([sample.contexts for sample in samples])
     if first.ids is None:
-        top = first.head.topk_by_plan(contexts, first.depth)
+        top = first.head.base.topk_by_plan(contexts, first.depth)
         ids, logprobs = top.ids, top.logprobs
     else:
         ids = np.concatenate([sample.ids for sample in samples if sample.ids is not None])
         logprobs = np.concatenate([sample.logprobs for sample in samples if sample.logprobs is not None])
-    return judge_answers(first.head, contexts, ids, logprobs, [k for k in DEPTHS if k <= first.depth])
+    return judge_answers(first.head.base, contexts, ids, logprobs, [k for k in DEPTHS if k <= first.depth])

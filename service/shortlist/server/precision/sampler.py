@@ -26,7 +26,7 @@ class Sample:
     """Rows that are to be asked again.
 
     contexts: [b, d]. ids, logprobs: [b, depth], the answer of the head's plan; None where exact answers were given in
-    its place, so that the plan has to be asked, too.
+    its place, or items were changed since the export, so that the plan has to be asked, too.
     """
 
     head: Head
@@ -85,7 +85,7 @@ class Sampler:
             self.outcomes["queue_full"] += len(contexts)
             return
         depth = max(k for k in DEPTHS if k <= max(task.k, 1))
-        answer = (None, None) if self.exact else copy_answer(result, part, depth)
+        answer = (None, None) if self.exact or head.is_changed else copy_answer(result, part, depth)
         self.waiting.append(Sample(head, contexts, depth, *answer))
         self.waiting_rows += len(contexts)
         self.wake()

@@ -73,7 +73,7 @@ def make_sample_task(head: Head, query: SampleQuery) -> SampleTask:
             f"draws is {query.sampling.draws} and a server gives {MAX_SERVED_DRAWS}: send a row several times"
         )
     rows = head.check_contexts(query.contexts)
-    bias = parse_bias(query.bias, len(rows), head.manifest.classes)
+    bias = parse_bias(query.bias, len(rows), head.classes)
     class_filter = head.check_lists(query.allow, query.ban, len(rows))
     plan, _ = head.choose_sample_plan(len(rows), query.sampling.top_k, bias)
     return SampleTask(head, plan, rows, query.sampling, class_filter, bias)

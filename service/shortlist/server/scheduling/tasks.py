@@ -213,7 +213,7 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
 def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     """The same for the k best classes of `rows` [B, d], which are checked."""
     head.check_k(query.k)
-    bias = parse_bias(query.bias, len(rows), head.manifest.classes)
+    bias = parse_bias(query.bias, len(rows), head.classes)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
     plan = plan.tolerate_loss() if query.partial else plan
     class_filter = head.check_lists(query.allow, query.ban, len(rows))

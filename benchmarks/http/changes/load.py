@@ -1,0 +1,126 @@
+"""Queries at a fixed rate, and changes beside them; every answer is held against what was acknowledged before it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import shortlist
+from shortlist.core.results import FloatArray
+
+from .catalogue import DIM, MODEL_NAME, Feed
+
+K = 10
+NEAR_SHARE = 0.5  # of queries, that ask for what was changed a short while ago
+PROBE_SCALE = 3.0  # a vector so much longer than an item's is nearest to that item
+
+
+@dataclass
+class LoadResult:
+    """Latencies of queries, from when they were due, ms; and what was wrong.
+
+    acknowledge_ms: of changes, until their answer. visible_ms: from an acknowledgement to an answer that shows it.
+    """
+
+    query_ms: list[float] = field(default_factory=list)
+    acknowledge_ms: list[float] = field(default_factory=list)
+    visible_ms: list[float] = field(default_factory=list)
+    removed_served: int = 0
+    not_visible: int = 0
+    changed: int = 0
+
+    def percentile(self, name: str, share: float) -> float:
+        """A percentile of one of the latencies, NaN where there are none."""
+        values = getattr(self, name)
+        return float(np.percentile(values, share)) if values else float("nan")
+
+
+class Load:
+    """Asks one server. feed: of the changes. contexts: [n, DIM], that queries ask for."""
+
+    def __init__(self, client: shortlist.AsyncClient, feed: Feed, contexts: FloatArray) -> None:
+        self.client, self.feed, self.contexts, self.result = client, feed, contexts, LoadResult()
+
+    async def run(self, seconds: float, query_rate: float, change_rate: float, batch: int) -> LoadResult:
+        """Ask and change for so many seconds; rates are of queries and of changed items a second."""
+        self.result = LoadResult()
+        work = [self.ask_all(seconds, query_rate)]
+        if change_rate:
+            work.append(self.change_all(seconds, change_rate / batch, batch))
+        await asyncio.gather(*work)
+        return self.result
+
+    async def ask_all(self, seconds: float, rate: float) -> None:
+        """Send queries when they are due, whether or not those before are answered."""
+        tasks = []
+        start = time.perf_counter()
+        for number in range(int(seconds * rate)):
+            due = start + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.append(asyncio.create_task(self.ask(self.choose_context(number), due)))
+        await asyncio.gather(*tasks)
+
+    def choose_context(self, number: int) -> FloatArray:
+        """A context, or one near to an item that was changed a short while ago."""
+        if self.feed.recent and self.feed.rng.random() < NEAR_SHARE:
+            near: FloatArray = self.feed.recent[number % len(self.feed.recent)]
+            return near
+        context: FloatArray = self.contexts[number % len(self.contexts)]
+        return context
+
+    async def ask(self, context: FloatArray, due: float) -> None:
+        """One query: no item may be in its answer whose removal was acknowledged before it was sent."""
+        sent = time.perf_counter()
+        top = await self.client.topk(MODEL_NAME, context[None], K)
+        self.result.query_ms.append((time.perf_counter() - due) * 1e3)
+        gone = self.feed.removed
+        self.result.removed_served += sum(gone.get(item, np.inf) < sent for item in top.ids[0].tolist())
+
+    async def change_all(self, seconds: float, rate: float, size: int) -> None:
+        """Send batches when they are due, one after the other; of each an added item is looked for at once."""
+        start = time.perf_counter()
+        for number in range(int(seconds * rate)):
+            await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+            await self.change(size, probe=number % 10 == 0)
+
+    async def change(self, size: int, *, probe: bool) -> None:
+        """One batch; its items are in the next answer, or they are not."""
+        names, vectors, gone = self.feed.next_batch(size)
+        start = time.perf_counter()
+        answer = await self.client.put_items(
+            MODEL_NAME, names, vectors, gone, source=self.feed.prefix, sequence=self.feed.sequence
+        )
+        acknowledged = time.perf_counter()
+        self.feed.acknowledge(names, vectors, gone, answer["ids"])
+        self.result.acknowledge_ms.append((acknowledged - start) * 1e3)
+        self.result.changed += size
+        if not probe:
+            return
+        best = await self.client.topk(MODEL_NAME, PROBE_SCALE * vectors[:1], K)
+        if answer["ids"][0] in best.ids[0]:
+            self.result.visible_ms.append((time.perf_counter() - acknowledged) * 1e3)
+        else:
+            self.result.not_visible += 1
+
+
+async def count_lost(client: shortlist.AsyncClient, feed: Feed, rows: int = 256) -> int:
+    """How many acknowledged changes a server does not have: items that live, and items that were removed."""
+    names = list(feed.living)
+    lost = 0
+    for start in range(0, len(names), rows):
+        some = names[start : start + rows]
+        vectors = PROBE_SCALE * np.stack([feed.living[name] for name in some])
+        allowed = [[feed.ids[name]] for name in some]
+        top = await client.topk(MODEL_NAME, vectors, 1, allow=allowed, scores=True)
+        expected = (vectors * vectors).sum(axis=1) / PROBE_SCALE
+        assert top.scores is not None, "scores were asked for"
+        lost += int(((top.ids[:, 0] != np.ravel(allowed)) | (abs(top.scores[:, 0] - expected) > 1e-3 * expected)).sum())
+    gone = list(feed.removed)
+    for start in range(0, len(gone), rows):
+        some_ids = gone[start : start + rows]
+        contexts = np.zeros((len(some_ids), DIM), np.float32)
+        top = await client.topk(MODEL_NAME, contexts, 1, allow=[[item] for item in some_ids])
+        lost += int((top.ids[:, 0] >= 0).sum())
+    return lost

@@ -1,0 +1,211 @@
+"""The changes of one model's items: written to its log by one thread, then shown to every version that is served."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple
+
+from shortlist.errors import BundleError, NotReady, Overloaded, TooLarge
+
+from .batch import ItemBatch
+from .log_file import LogFile, pack_frame, read_frames
+from .overlay import ItemOverlay
+from .records import LogStart, Record, decode_record, note_sources, read_records
+
+log = logging.getLogger(__name__)
+
+MAX_GROUP_ITEMS = 1 << 17  # of batches that are written together, and of those that are read again together
+MAX_WAITING_BATCHES = 4096
+MAX_CHANGED_ITEMS = 1_000_000  # of a model, that are not exported yet
+STOP_SECONDS = 10.0
+SHUT = "the server stops, and no item is changed any more: send the same again when it is back"
+
+Waiting = tuple[ItemBatch, "Future[Applied]"]
+
+
+class Applied(NamedTuple):
+    """What became of a batch. position: of the last change. applied: False where it was applied before."""
+
+    position: int
+    applied: bool
+
+
+class Ledger:
+    """Puts changes in order and on disk. Threads may share it.
+
+    position: of the last change. sources: the last sequence number of each source.
+    """
+
+    def __init__(self, path: Path, start: LogStart, through: int) -> None:
+        """Open or make the log of a model; changes up to the position `through` are in every version that there is.
+
+        Raises BundleError where the log is damaged, or of another model.
+        """
+        self.path, self.start, self.file = path, start, LogFile(path)
+        self.position, self.sources = start.position, dict(start.sources)
+        self.open(through)
+        self.overlays: weakref.WeakSet[ItemOverlay] = weakref.WeakSet()
+        self.waiting: list[Waiting] = []
+        self.changed, self.applying, self.stopping = threading.Condition(), threading.Lock(), False
+        self.thread = threading.Thread(target=self.write_all, name=f"items-{start.model}", daemon=True)
+        self.thread.start()
+
+    def open(self, through: int) -> None:
+        """Begin the log, or read how far it came."""
+        found = LogStart.read(self.path)
+        if found is None:
+            self.file.append(self.start.position, self.start.content)
+            return
+        self.check_start(found)
+        self.start = found
+        self.trim(through)
+        self.position, self.sources = self.start.position, dict(self.start.sources)
+        for record in read_records(self.path):
+            self.position = record.position
+            note_sources(self.sources, record.batches)
+
+    def check_start(self, found: LogStart) -> None:
+        """Raise BundleError for the log of other items than the model's."""
+        for what in ("model", "dim", "names"):
+            ours, theirs = getattr(self.start, what), getattr(found, what)
+            if ours != theirs:
+                self.file.close()
+                raise BundleError(
+                    f"{self.path} holds changes of items with {what} {theirs} and this model has {ours}: move it away"
+                )
+
+    def trim(self, through: int) -> None:
+        """Drop what every version holds, where that is most of the log."""
+        frames = list(read_frames(self.path))[1:]
+        old = [frame for frame in frames if frame.position <= through]
+        if not old or 2 * old[-1].end < self.file.size:
+            return
+        sources = dict(self.start.sources)
+        for frame in old:
+            note_sources(sources, decode_record(frame).batches)
+        start = LogStart(self.start.model, self.start.dim, self.start.names, old[-1].position, sources)
+        kept = [pack_frame(frame.position, frame.content) for frame in frames[len(old) :]]
+        self.file.replace([pack_frame(start.position, start.content), *kept])
+        self.start = start
+
+    def attach(self, overlay: ItemOverlay) -> None:
+        """Show all changes to a version, now and from now on; raises BundleError where the log begins after it."""
+        if overlay.position < self.start.position:
+            raise BundleError(
+                f"{self.path} begins after change {self.start.position} and this version holds changes up to "
+                f"{overlay.position}: export it again, or serve a newer one"
+            )
+        end = self.replay(overlay, 0)
+        with self.applying:
+            self.replay(overlay, end)
+            if overlay.position > self.position:  # the log was moved away
+                self.file.append(overlay.position, b"")
+                self.position = overlay.position
+            self.overlays.add(overlay)
+
+    def replay(self, overlay: ItemOverlay, start: int) -> int:
+        """Make the changes of the log from the byte `start` on; returns where it ends."""
+        records: list[Record] = []
+        end = start
+        for record in read_records(self.path, start):
+            end = record.end
+            records.append(record)
+            if sum(batch.size for each in records[-1:] for batch in each.batches) + len(records) > MAX_GROUP_ITEMS:
+                apply_records(overlay, records)
+                records = []
+        apply_records(overlay, records)
+        return end
+
+    def submit(self, batch: ItemBatch) -> Future[Applied]:
+        """Write a batch and make its changes; raises Overloaded, TooLarge, NotReady.
+
+        What is returned becomes its result once it is on the disk and every search finds it, or StorageFull.
+        """
+        self.check_room(batch)
+        future: Future[Applied] = Future()
+        with self.changed:
+            if self.stopping:
+                raise NotReady(SHUT)
+            if len(self.waiting) >= MAX_WAITING_BATCHES:
+                raise Overloaded(f"{len(self.waiting)} batches of changes wait to be written: send more at once")
+            self.waiting.append((batch, future))
+            self.changed.notify()
+        return future
+
+    def check_room(self, batch: ItemBatch) -> None:
+        """Raise TooLarge where so many items were changed that a search looks at all of them for too long."""
+        most = max((len(overlay.live_rows) for overlay in list(self.overlays)), default=0)
+        if most + len(batch.put) > MAX_CHANGED_ITEMS:
+            raise TooLarge(f"{most} items are changed: fold them into a new version with `shortlist compact`")
+
+    def write_all(self) -> None:
+        """Write what waits, as much as there is together, until the server stops."""
+        while True:
+            with self.changed:
+                while not self.waiting and not self.stopping:
+                    self.changed.wait()
+                group = self.take_group()
+            if not group:
+                return
+            self.commit([each for each in group if each[1].set_running_or_notify_cancel()])
+
+    def take_group(self) -> list[Waiting]:
+        """The batches that are written next."""
+        count = items = 0
+        while count < len(self.waiting) and items < MAX_GROUP_ITEMS:
+            items += self.waiting[count][0].size
+            count += 1
+        group, self.waiting = self.waiting[:count], self.waiting[count:]
+        return group
+
+    def commit(self, group: list[Waiting]) -> None:
+        """Write batches by one flush to the disk, make their changes, and say so."""
+        try:
+            with self.applying:
+                results = self.write_group([batch for batch, _ in group])
+        except Exception as error:  # becomes the result of everybody who waits
+            if not isinstance(error, OSError) and not hasattr(error, "status"):
+                log.exception("%s: changes could not be made", self.path)
+            for _, future in group:
+                future.set_exception(error)
+            return
+        for (_, future), result in zip(group, results, strict=True):
+            future.set_result(result)
+
+    def write_group(self, batches: list[ItemBatch]) -> list[Applied]:
+        """The same of batches; those whose sequence number was applied before change nothing."""
+        sources, position = dict(self.sources), self.position
+        fresh: list[ItemBatch] = []
+        results = []
+        for batch in batches:
+            is_new = batch.sequence is None or batch.sequence > sources.get(batch.source, -1)
+            if is_new:
+                position += 1
+                fresh.append(batch)
+                note_sources(sources, [batch])
+            results.append(Applied(position, is_new))
+        if fresh:
+            self.file.append(position, b"".join(batch.encode() for batch in fresh))
+            self.position, self.sources = position, sources
+            for overlay in list(self.overlays):
+                overlay.apply(position, fresh)
+        return results
+
+    def close(self) -> None:
+        """Write what waits, and let go of the log."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify()
+        self.thread.join(STOP_SECONDS)
+        self.file.close()
+
+
+def apply_records(overlay: ItemOverlay, records: list[Record]) -> None:
+    """Make the changes of records that come after those which the overlay has."""
+    batches = [batch for record in records for batch in record.skip(overlay.position)]
+    if records and records[-1].position > overlay.position:
+        overlay.apply(records[-1].position, batches)

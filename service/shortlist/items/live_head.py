@@ -1,0 +1,157 @@
+"""A head whose answers hold the changes of its items that were made since it was exported."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from shortlist.core.bias import Bias
+from shortlist.core.draws.sampling import Sampling
+from shortlist.core.filters import ClassFilter
+from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.head import Head
+from shortlist.plans.common.base import Plan, map_chunks
+from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
+from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
+
+from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
+from .search import BaseLayer, correct_normalizer, hide_changed, merge_changed, overlay_logits
+
+
+class LiveHead(Head):
+    """The same head with changed items. While none is changed its answers and their way are those of the head.
+
+    items: what was changed.
+    """
+
+    items: ItemOverlay
+
+    @classmethod
+    def make(cls, head: Head, items: ItemOverlay) -> LiveHead:
+        """The head with changes, which shares everything else with `head`."""
+        live = cls.__new__(cls)
+        live.__dict__.update(head.__dict__)
+        live.items, live.names = items, items.names
+        live.row_answers = None  # they know the bundle's classes alone
+        return live
+
+    @property
+    def base(self) -> Head:
+        """The head as it was exported."""
+        head = Head.__new__(Head)
+        head.__dict__.update({name: value for name, value in self.__dict__.items() if name != "items"})
+        return head
+
+    @property
+    def classes(self) -> int:
+        """V and the items added: ids are under it."""
+        return self.items.classes
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether some item was changed."""
+        return self.items.snapshot is not None
+
+    def with_settings(self, **changes: Any) -> Self:
+        """As `Head.with_settings`; it has the same changes."""
+        other = super().with_settings(**changes)
+        other.row_answers = None
+        assert isinstance(other, type(self))
+        return other
+
+    def run(
+        self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
+    ) -> PlanResult:
+        """As `Head.run`; the search for the k best beside those with a bias comes here again."""
+        changes = self.items.snapshot
+        if changes is None or bias is not None or not len(contexts):
+            return super().run(plan, contexts, k, class_filter, bias)
+        base = super().run(plan, contexts, k, hide_changed(class_filter, changes))
+        return merge_changed(base, contexts, changes, class_filter, self.open_base_layer(plan, changes))
+
+    def open_base_layer(self, plan: Plan, changes: Snapshot) -> BaseLayer:
+        """What the bundle says of its own classes; `plan` has its distribution, or leaves it to the dense layer."""
+        exact = self.exact
+
+        def score(rows: FloatArray, ids: IdArray) -> FloatArray:
+            return super(LiveHead, self).compute_logits(plan, rows, ids)
+
+        def sum_rest(rows: FloatArray) -> FloatArray:
+            assert exact is not None
+            return np.concatenate(map_chunks(exact, rows, lambda some, _: sum_base(exact, some, changes)))
+
+        return BaseLayer(score, None if exact is None else sum_rest)
+
+    def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
+        """As `Head.compute_logits`; -inf for items that were removed."""
+        changes = self.items.snapshot
+        if changes is None:
+            return super().compute_logits(plan, contexts, classes)
+        own = np.where(classes < changes.base_classes, classes, 0)
+        return overlay_logits(super().compute_logits(plan, contexts, own), contexts, classes, changes)
+
+    def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
+        """As `Head.score_rows`."""
+        changes = self.items.snapshot
+        if changes is None:
+            return super().score_rows(plan, contexts, ids, start)
+        own = np.where(changes.find_rows(np.maximum(ids, 0)) == NOT_CHANGED, ids, -1)
+        base = super().compute_logits(plan, contexts, np.maximum(own, 0))
+        logits = overlay_logits(base, contexts, np.maximum(ids, 0), changes)
+        check_overflow(logits.max(axis=1), start)
+        total = self.normalize(plan, contexts, own, base, changes)
+        normalizer = cover_classes(total, ids, logits)
+        check_overflow(normalizer, start)
+        return np.where(ids < 0, np.float32(-np.inf), logits - normalizer[:, None])
+
+    def normalize(
+        self, plan: Plan, contexts: FloatArray, own: IdArray, logits: FloatArray, changes: Snapshot
+    ) -> FloatArray:
+        """[B] log-normalisers of a call that scores the bundle's `own` classes [B, m], of these logits, exactly."""
+        base = plan.compute_log_normalizer(contexts, own, logits)
+        layer = self.open_base_layer(plan, changes)
+        return correct_normalizer(base, contexts, changes.score(contexts), changes, layer)
+
+    def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
+        """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""
+        changes = self.items.snapshot
+        if changes is None:
+            return super().draw(rows, sampling, class_filter, bias)
+        if sampling.top_k is not None:
+            plan, normalizer = self.choose_sample_plan(len(rows), sampling.top_k, bias)
+            best = self.run(plan, rows, sampling.top_k, class_filter, bias)
+            return make_topk(draw_from_best(best, sampling), normalizer)
+        plan, normalizer = self.choose_plan(1, 1, exact=True, proof=False)
+
+        def draw_chunk(contexts: FloatArray, start: int) -> PlanResult:
+            stop = start + len(contexts)
+            weights = None if bias is None else bias[start:stop]
+            logits = find_distribution(plan, contexts, changes)
+            lists = class_filter.slice_rows(start, stop)
+            return draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
+
+        return make_topk(PlanResult.concat(map_chunks(plan, rows, draw_chunk)), normalizer)
+
+
+def find_distribution(plan: Plan, contexts: FloatArray, changes: Snapshot) -> FloatArray:
+    """Logits [b, classes] of an exact plan's classes and of changed items, -inf where there is none."""
+    logits = np.full((len(contexts), changes.classes), -np.inf, np.float32)
+    logits[:, : changes.base_classes] = find_base_distribution(plan, contexts, changes)
+    items, rows = changes.sorted_items
+    logits[:, items] = changes.score(contexts)[:, rows]
+    return logits
+
+
+def find_base_distribution(plan: Plan, contexts: FloatArray, changes: Snapshot) -> FloatArray:
+    """Logits [b, V] of an exact plan's classes, -inf for those that were changed."""
+    logits = plan.compute_distribution(contexts)
+    assert logits is not None, "exact plans have a distribution"
+    logits[:, changes.hidden[0]] = -np.inf
+    return logits
+
+
+def sum_base(plan: Plan, contexts: FloatArray, changes: Snapshot) -> FloatArray:
+    """[b] the log of the sum of exp(logit) over an exact plan's classes that were not changed."""
+    logits = find_base_distribution(plan, contexts, changes)
+    return np.array([log_sum_exp(row) for row in logits], np.float32)

@@ -1,0 +1,166 @@
+"""The k best of a head's classes and of changed items together, and the normaliser of both.
+
+Why the answer is right: let A be the k best of the bundle's permitted classes that were not changed. A class of the
+true top k is a changed item, or fewer than k such classes are before it, so that it is in A. So the k best of A and of
+the changed items, whose scores are exact, are the true ones as far as A is: with a plan that is exact, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from shortlist.core.filters import ClassFilter, Lists
+from shortlist.core.results import NO_CLASS, FloatArray, IdArray, IntArray, PlanResult
+from shortlist.core.row_lists import RowLists
+from shortlist.plans.common.normalizer import cover_also
+
+from .overlay import GONE, NOT_CHANGED, Snapshot
+
+SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
+LEAST_SHARE = 1e-7  # of a normaliser: what float32 tells of it; less cannot be left of one
+DOUBTFUL_SHARE = 0.01  # of a normaliser that is left: where it is less, what is left is summed anew
+
+
+class BaseLayer(NamedTuple):
+    """What the bundle says of its own classes.
+
+    score: contexts [b, d], ids [b, m] -> their exact logits [b, m]. sum_rest: contexts [b, d] -> [b] the log of the sum
+    of exp(logit) over all classes that were not changed; None where the bundle has no dense layer.
+    """
+
+    score: Callable[[FloatArray, IdArray], FloatArray]
+    sum_rest: Callable[[FloatArray], FloatArray] | None
+
+
+def hide_changed(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
+    """The filter by which the bundle's own classes are searched: none that was changed, and no ids beyond them."""
+    allow, ban = (keep_base_ids(lists, changes.base_classes) for lists in (class_filter.allow, class_filter.ban))
+    forced, hidden = class_filter.forced, class_filter.hidden
+    if forced is not None:
+        forced = np.where(changes.find_rows(np.maximum(forced, 0)) == NOT_CHANGED, forced, NO_CLASS)
+    if not changes.hidden.size:
+        return replace(class_filter, allow=allow, ban=ban, forced=forced)
+    if ban is None and hidden is None and forced is None:
+        return replace(class_filter, allow=allow, ban=changes.hidden)  # searched fastest
+    if hidden is None:
+        return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=changes.hidden)
+    both = [np.broadcast_to(ids, (len(hidden), ids.shape[1])) for ids in (hidden, changes.hidden)]
+    return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=np.concatenate(both, axis=1))
+
+
+def keep_base_ids(lists: Lists | None, classes: int) -> Lists | None:
+    """The lists without the ids from `classes` on."""
+    if lists is None:
+        return None
+    if not isinstance(lists, RowLists):
+        return np.where(lists < classes, lists, NO_CLASS) if lists.size and lists.max() >= classes else lists
+    if lists.largest_id < classes:
+        return lists
+    kept = lists.ids < classes
+    offsets = np.concatenate([[0], np.cumsum(kept)])[lists.offsets]
+    return RowLists(lists.ids[kept], offsets, lists.numbers, classes - 1)
+
+
+def merge_changed(
+    base: PlanResult, contexts: FloatArray, changes: Snapshot, class_filter: ClassFilter, layer: BaseLayer
+) -> PlanResult:
+    """The k best of `base` [B, k], of classes that were not changed, and of the changed items."""
+    step = max(1, SCORE_BYTES // (4 * (changes.size + changes.hidden.size + 1)))
+    if len(contexts) <= step:
+        return merge_rows(base, contexts, changes, class_filter, layer)
+    k = base.ids.shape[1]
+    parts = []
+    for start in range(0, len(contexts), step):
+        stop = start + step
+        rows, lists = contexts[start:stop], class_filter.slice_rows(start, stop)
+        parts.append(merge_rows(base.slice(start, stop, k), rows, changes, lists, layer))
+    return PlanResult.concat(parts)
+
+
+def merge_rows(
+    base: PlanResult, contexts: FloatArray, changes: Snapshot, class_filter: ClassFilter, layer: BaseLayer
+) -> PlanResult:
+    """The same of so few rows that all logits of changed items fit."""
+    logits = changes.score(contexts)
+    merged = PlanResult(
+        base.ids.copy(), base.logits.copy(), base.log_normalizer, count_scored(base, changes), risk=base.risk
+    )
+    if class_filter.forced is not None:
+        blank_changed(merged, class_filter.forced, changes)
+    if logits.shape[1]:
+        for row, row_logits in enumerate(logits):
+            merge_row(merged, row, row_logits, changes.ids, class_filter)
+    merged.log_normalizer = correct_normalizer(base.log_normalizer, contexts, logits, changes, layer)
+    empty = np.empty((len(contexts), 0))
+    merged.log_normalizer = cover_also(merged, empty.astype(np.int64), empty.astype(np.float32))
+    return merged
+
+
+def count_scored(base: PlanResult, changes: Snapshot) -> IntArray:
+    """[B] int32: `scored` with the changed items; V stays what says that dense answered."""
+    classes = changes.base_classes
+    more = np.minimum(base.scored + changes.size, classes - 1)
+    scored: IntArray = np.where(base.scored == classes, classes, more).astype(np.int32)
+    return scored
+
+
+def blank_changed(result: PlanResult, forced: IdArray, changes: Snapshot) -> None:
+    """Leave no class of the bundle to the rows whose one permitted class was changed."""
+    rows = (forced >= 0) & (changes.find_rows(np.maximum(forced, 0)) != NOT_CHANGED)
+    result.ids[rows], result.logits[rows] = NO_CLASS, -np.inf
+
+
+def merge_row(result: PlanResult, row: int, logits: FloatArray, items: IdArray, class_filter: ClassFilter) -> None:
+    """Put the changed items that are among the k best of a row into its answer. logits: [n], of `items` [n]."""
+    k = result.ids.shape[1]
+    least = result.logits[row, -1]
+    places = np.flatnonzero((logits >= least) & (logits > -np.inf))
+    if class_filter.restricts and places.size:
+        places = places[class_filter.mask(items[places], row)]
+    if not places.size:
+        return
+    if places.size > 4 * k:  # only so many can be among the best
+        best = logits[places]
+        places = places[best >= np.partition(best, -k)[-k]]
+    kept = result.ids[row] >= 0
+    ids = np.concatenate([result.ids[row, kept], items[places]])
+    scores = np.concatenate([result.logits[row, kept], logits[places]])
+    order = np.lexsort((ids, -scores))[:k]
+    result.ids[row, : order.size], result.logits[row, : order.size] = ids[order], scores[order]
+
+
+def correct_normalizer(
+    log_normalizer: FloatArray, contexts: FloatArray, logits: FloatArray, changes: Snapshot, layer: BaseLayer
+) -> FloatArray:
+    """[B] float32: log-normalisers of the bundle's classes without those changed, and with the changed items.
+
+    logits: [B, n], of the changed items. What is taken off are the exact scores of hidden classes, though an estimated
+    normaliser may have held others of them; where hardly anything is left, all the rest is summed.
+    """
+    hidden = np.broadcast_to(changes.hidden, (len(contexts), changes.hidden.shape[1]))
+    off = layer.score(contexts, hidden) if hidden.size else np.empty(hidden.shape, np.float32)
+    peak = np.maximum(log_normalizer, logits.max(axis=1, initial=-np.inf)).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who asked
+        old = np.exp(log_normalizer - peak)
+        rest = old - np.exp(off - peak[:, None]).sum(axis=1)
+        doubtful = np.flatnonzero(rest < DOUBTFUL_SHARE * old)
+        rest = np.maximum(rest, LEAST_SHARE * old)
+        if doubtful.size and layer.sum_rest is not None:
+            rest[doubtful] = np.exp(layer.sum_rest(contexts[doubtful]) - peak[doubtful])
+        total = rest + np.exp(logits - peak[:, None]).sum(axis=1)
+        corrected: FloatArray = (peak + np.log(total)).astype(np.float32)
+    return corrected
+
+
+def overlay_logits(base: FloatArray, contexts: FloatArray, ids: IdArray, changes: Snapshot) -> FloatArray:
+    """Logits [B, m] of `ids` [B, m]: the bundle's own in `base`, those of changed items in their place."""
+    rows = changes.find_rows(ids)
+    logits: FloatArray = np.where(rows == GONE, np.float32(-np.inf), base)
+    if (rows >= 0).any():
+        scores = np.take_along_axis(changes.score(contexts), np.maximum(rows, 0), axis=1)
+        logits = np.where(rows >= 0, scores, logits)
+    return logits

@@ -1,0 +1,54 @@
+"""The vectors of changed items, one behind the other, and their exact logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.kernels.exact_rows import CompiledGather
+from shortlist.kernels.native.library import open_kernels
+
+MIN_ROWS = 1024
+
+
+class ItemTable:
+    """Rows that are appended and never changed, so that threads may read those before a number that they know.
+
+    ids: [n] int64, the item of each row. vectors: [n, d] float32. biases: [n] float32. size: how many rows are used.
+    scale, soft_cap: of the layer whose items they are.
+    """
+
+    def __init__(self, dim: int, rows: int, scale: float, soft_cap: float | None, threads: int) -> None:
+        """Make room for `rows` rows."""
+        self.scale, self.soft_cap, self.threads, self.size = scale, soft_cap, threads, 0
+        self.ids, self.vectors = np.zeros(rows, np.int64), np.zeros((rows, dim), np.float32)
+        self.biases, self.places = np.zeros(rows, np.float32), np.arange(rows)
+        self.gather: CompiledGather | None = None
+        if open_kernels() is not None:  # the loops that score the bundle's classes: equal rows get equal bits
+            self.gather = CompiledGather(self.vectors, scale, soft_cap, self.biases, None, threads)
+
+    def append(self, ids: list[int], vectors: FloatArray, biases: FloatArray) -> int:
+        """Append rows that there is room for; returns the place of the first."""
+        first, self.size = self.size, self.size + len(ids)
+        self.ids[first : self.size], self.vectors[first : self.size] = ids, vectors
+        self.biases[first : self.size] = biases
+        return first
+
+    def has_room(self, rows: int) -> bool:
+        """Whether so many rows may be appended."""
+        return self.size + rows <= len(self.ids)
+
+    def copy_rows(self, places: IdArray, room: int) -> ItemTable:
+        """A table of the rows at `places` [m], with room for at least `room` more."""
+        rows = max(MIN_ROWS, 2 * (places.size + room))
+        other = ItemTable(self.vectors.shape[1], rows, self.scale, self.soft_cap, self.threads)
+        other.append(self.ids[places].tolist(), self.vectors[places], self.biases[places])
+        return other
+
+    def score(self, contexts: FloatArray, rows: int) -> FloatArray:
+        """Exact logits [B, rows] of the first `rows` rows for `contexts` [B, d]."""
+        if self.gather is not None:
+            return self.gather(contexts, np.broadcast_to(self.places[:rows], (len(contexts), rows)))
+        logits: FloatArray = contexts @ self.vectors[:rows].T + self.biases[:rows]
+        logits *= np.float32(self.scale)
+        return logits if self.soft_cap is None else self.soft_cap * np.tanh(logits / np.float32(self.soft_cap))

@@ -1,0 +1,181 @@
+"""/v1/models/{name}/items: items are added, replaced and removed while a model is served."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from shortlist.core.arrays import parse_float_rows
+from shortlist.core.results import FloatArray
+from shortlist.errors import BadInput, Forbidden
+from shortlist.head import Head
+from shortlist.items.batch import ItemBatch
+from shortlist.items.live_head import LiveHead
+from shortlist.items.store import ItemStore
+from shortlist.server.codecs.v1_json import parse_fields
+from shortlist.server.engine.service import Service
+from shortlist.server.messages.headers import JSON_LENGTH
+from shortlist.server.messages.json_fields import make_json_size_error
+from shortlist.server.messages.responses import make_json_response
+from shortlist.server.routes import schemas
+from shortlist.server.routes.dependencies import ADMINISTER, OBSERVE, get_service, read_headers
+from shortlist.server.scheduling.hold import Hold
+from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, parse_tensors, split_body
+
+router = APIRouter(prefix="/v1/models", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
+
+VECTORS, BIASES = "vectors", "biases"
+MAX_INLINE_BYTES = 64 << 10  # larger bodies are read in a thread
+FIELDS = ("put", VECTORS, BIASES, "remove", "source", "sequence", "inputs")
+
+
+class ItemChanges(BaseModel):
+    """Changes that are made together or not at all. As binary data, `inputs` describe `vectors` and `biases`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    put: list[str] | list[int] = Field(default=[], description="items to add or replace: names, or ids without names")
+    vectors: list[list[float]] = Field(default=[], description="[n, d], of the items that are put")
+    biases: list[float] | None = Field(default=None, description="[n], added to inner products; 0 when left out")
+    remove: list[str] | list[int] = Field(default=[], description="items to remove; those that there are not stay away")
+    source: str = Field(default="", description="who numbers the batches")
+    sequence: int | None = Field(default=None, description="one that is not over the source's last changes nothing")
+
+
+class ItemsApplied(BaseModel):
+    """What became of changes, which are on the disk and in every answer from now on."""
+
+    model: str
+    version: int
+    position: int = Field(description="of the last change in the model's log")
+    applied: bool = Field(description="false where a batch of this or a higher sequence number was applied before")
+    ids: list[int] = Field(description="of the items that were put, in the version that answers by default")
+
+
+class ItemsState(BaseModel):
+    """How many items of a version are changed, and up to which change it holds them itself."""
+
+    model: str
+    version: int
+    position: int
+    exported_position: int
+    added: int
+    replaced: int
+    removed: int
+    log_bytes: int
+    sources: dict[str, int] = Field(description="the last sequence number of each source")
+
+
+BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON_TYPE: {"schema": ItemChanges.model_json_schema()},
+            BINARY_TYPE: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+
+def require_items(service: Service) -> ItemStore:
+    """The logs of changes; raises Forbidden where items do not change."""
+    if service.items is None:
+        raise Forbidden("items do not change here: start the server with --item-changes FOLDER, where logs are kept")
+    return service.items
+
+
+@router.put("/{name}/items", dependencies=[ADMINISTER], responses={200: {"model": ItemsApplied}}, openapi_extra=BODY)
+async def put_items(request: Request, name: str) -> Response:
+    """Add, replace and remove items; the answer comes once that is on the disk and in all answers after it."""
+    service, headers = get_service(request), read_headers(request)
+    store, head = require_items(service), service.models.find(name).head
+    ledger = store.find_ledger(head)
+    client = service.identify_client(headers, request.client.host if request.client else "")
+    with Hold(service.admission, client) as hold:
+        try:
+            body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
+        except ClientDisconnect:
+            raise BadInput("the connection closed before the whole body had come: send it again") from None
+        batch = await read_batch(service, body, headers.get(JSON_LENGTH), head)
+        applied = await asyncio.wrap_future(ledger.submit(batch))
+    return make_json_response(describe_applied(head, batch) | applied._asdict())
+
+
+async def read_batch(service: Service, body: bytes, header: bytes | None, head: Head) -> ItemBatch:
+    """The batch of a body, checked against the head; of a large one in a thread, one after the other."""
+    if len(body) <= MAX_INLINE_BYTES:
+        return decode_batch(body, header, head, service.settings.json_limit)
+    async with service.decode_turns.turn(""):
+        return await asyncio.to_thread(decode_batch, body, header, head, service.settings.json_limit)
+
+
+def decode_batch(body: bytes, header: bytes | None, head: Head, json_limit: int) -> ItemBatch:
+    """The batch of a body, JSON or binary; raises BadInput, TooLarge."""
+    text, binary = split_body(body, None if header is None else header.decode("latin-1"))
+    if len(text) > json_limit:
+        raise make_json_size_error(len(text), json_limit)
+    fields = parse_fields(bytes(text), FIELDS)
+    dim = head.manifest.dim
+    tensors = {
+        each.name: each.to_array("items") for each in parse_tensors(fields.pop("inputs", []), binary, "items").values()
+    }
+    vectors = tensors.get(VECTORS)
+    if vectors is None:
+        vectors = parse_float_rows(VECTORS, fields.get(VECTORS, []), dim)
+    biases = tensors.get(BIASES, fields.get(BIASES))
+    batch = ItemBatch.make(
+        fields.get("put", []),
+        to_floats(VECTORS, vectors),
+        fields.get("remove", []),
+        biases=None if biases is None else to_floats(BIASES, biases),
+        source=fields.get("source", ""),
+        sequence=fields.get("sequence"),
+    )
+    batch.check(dim, names=head.names is not None)
+    check_new_ids(batch, head)
+    return batch
+
+
+def to_floats(what: str, values: Any) -> FloatArray:
+    """Numbers of a body as float32 of their own; raises BadInput."""
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(values, np.float32)
+    except (TypeError, ValueError):
+        raise BadInput(f"{what} must hold numbers alone, of one size for each item") from None
+
+
+def check_new_ids(batch: ItemBatch, head: Head) -> None:
+    """Raise BadInput for an id that leaves others out: ids of items without names follow each other."""
+    if head.names is not None or not batch.put:
+        return
+    new = sorted(key for key in batch.put if key >= head.classes)
+    if new and new[-1] >= head.classes + len(new):
+        raise BadInput(f"put holds id {new[-1]} and the next new one is {head.classes}: give new items ids in order")
+
+
+def describe_applied(head: Head, batch: ItemBatch) -> dict[str, Any]:
+    """`ItemsApplied` of a batch, but for what the ledger says."""
+    assert isinstance(head, LiveHead)
+    manifest = head.manifest
+    return {"model": manifest.name, "version": manifest.version, "ids": head.items.find_ids(batch.put)}
+
+
+@router.get("/{name}/items", dependencies=[OBSERVE], responses={200: {"model": ItemsState}})
+async def items(request: Request, name: str) -> Response:
+    """How many items of a model are changed, and how far its log is."""
+    service = get_service(request)
+    store, head = require_items(service), service.models.find(name).head
+    ledger = store.find_ledger(head)
+    assert isinstance(head, LiveHead)
+    place = {"model": head.manifest.name, "version": head.manifest.version}
+    state = {"position": ledger.position, "exported_position": head.items.exported_position}
+    counts = head.items.count() | {"log_bytes": ledger.file.size, "sources": dict(ledger.sources)}
+    return make_json_response(place | state | counts)

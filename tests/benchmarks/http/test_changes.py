@@ -1,0 +1,46 @@
+"""Items that change under query load, shortly and for ten minutes, against a real server."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.http.changes.catalogue import DIM, LIVING_ITEMS, Feed
+
+pytestmark = pytest.mark.slow
+
+
+def run(folder, *options, timeout):
+    command = [sys.executable, "-m", "benchmarks.http", "changes", *options, "--cache", str(folder)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+    assert process.stdout, process.stderr
+    return json.loads(process.stdout.strip().rpartition("\n")[2])
+
+
+def test_a_short_run_loses_nothing(tmp_path):
+    report = run(tmp_path, "--classes", "1500", "--seconds", "1", "--kills", "1", "--changes", "300", timeout=120)
+    assert (report["lost"], report["removed_served"], report["not_visible"]) == (0, 0, 0)
+    assert report["changed"] == 300
+    assert report["visible_ms"] < 1000
+
+
+@pytest.mark.long
+@pytest.mark.alone
+def test_ten_minutes_and_two_hundred_kills_break_no_promise(tmp_path):
+    report = run(tmp_path, "--seconds", "600", "--kills", "200", timeout=3600)
+    assert report["broken"] == []
+
+
+def test_a_feed_knows_what_has_to_hold():
+    feed = Feed(1000, seed=1)
+    for _ in range(3):
+        names, vectors, gone = feed.next_batch(8)
+        assert (len(names), vectors.shape, len(gone)) == (4, (4, DIM), 4)
+        feed.acknowledge(names, vectors, gone, list(range(1000 + feed.count - 4, 1000 + feed.count)))
+    assert (len(feed.living), len(feed.removed), len(feed.removed_base)) == (12, 12, 12)
+    feed.living = {f"{i}": np.zeros(DIM, np.float32) for i in range(LIVING_ITEMS)}
+    feed.ids = {name: int(name) for name in feed.living}
+    names, vectors, gone = feed.next_batch(20)
+    assert sum(name in feed.living for name in gone) >= 5

@@ -1,0 +1,75 @@
+"""Logs that were torn, damaged, shared, or whose disk is full."""
+
+import os
+
+import pytest
+from shortlist.errors import BundleError, StorageFull
+from shortlist.items.log_file import LogFile, pack_frame, read_frames
+
+CONTENTS = [b"first", b"", b"x" * 1000, b"SLIC and more"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "lm.items"
+    log = LogFile(path)
+    for number, content in enumerate(CONTENTS):
+        log.append(number, content)
+    log.close()
+    return path
+
+
+def read(path):
+    return [frame.content for frame in read_frames(path)]
+
+
+def test_every_torn_last_frame_is_cut(path):
+    whole = path.read_bytes()
+    last = len(whole) - len(pack_frame(3, CONTENTS[3]))
+    for size in range(last, len(whole)):
+        for torn in (whole[:size], whole[:size] + b"\0" * (len(whole) - size)):
+            path.write_bytes(torn)
+            log = LogFile(path)
+            assert log.size == path.stat().st_size == last, size
+            log.append(3, b"again")
+            log.close()
+            assert read(path) == [*CONTENTS[:3], b"again"]
+
+
+def test_damage_before_the_end_is_refused(path):
+    whole = bytearray(path.read_bytes())
+    whole[22] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(BundleError, match="is damaged at byte 0, before its end"):
+        LogFile(path)
+    assert path.read_bytes() == whole
+
+
+def test_two_servers_do_not_write_one_log(path):
+    log = LogFile(path)
+    with pytest.raises(BundleError, match="is written by another server"):
+        LogFile(path)
+    log.close()
+    LogFile(path).close()
+
+
+def test_a_log_is_replaced_whole(path):
+    log = LogFile(path)
+    log.replace([pack_frame(7, b"new")])
+    log.append(8, b"more")
+    with pytest.raises(BundleError, match="another server"):
+        LogFile(path)
+    log.close()
+    assert read(path) == [b"new", b"more"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
+def test_a_full_disk_is_said_and_changes_nothing(path):
+    log = LogFile(path)
+    file, log.file = log.file, os.open("/dev/full", os.O_RDWR)
+    with pytest.raises(StorageFull, match=r"No space left on device.*make room"):
+        log.append(4, b"more")
+    os.close(log.file)
+    log.file = file
+    assert read(path) == CONTENTS
+    log.close()
