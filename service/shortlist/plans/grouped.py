@@ -214,8 +214,9 @@ def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np
 
 
 def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
-    """The looks that a search for k of `classes` classes takes one after the other: as set, and among half of all or, of millions, 4 times as many.
+    """The looks that a search for k of `classes` classes takes one after the other.
 
+    The first is as set; the second is among half of all classes or, of millions, among 4 times as many as the first.
     Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))

@@ -12,6 +12,7 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BundleError, ShortlistError, Unsupported
 from shortlist.fleet.shards.gathered_head import Ask, GatheredHead
 from shortlist.fleet.shards.shard_list import ShardList
+from shortlist.items.store import ItemStore
 from shortlist.server.lifecycle.candidates import Candidates
 from shortlist.server.lifecycle.registry import Models
 from shortlist.server.lifecycle.releases import Change, ReleaseRules, Releases
@@ -28,7 +29,9 @@ class GatheredModel(Model):
         super().__init__(shard_list.name, shard_list.version, folder)
         self.shard_list, self.ask = shard_list, ask
 
-    def load(self, device: str | None, threads: int | None, bundle: Bundle | None = None) -> None:
+    def load(
+        self, device: str | None, threads: int | None, bundle: Bundle | None = None, items: ItemStore | None = None
+    ) -> None:
         """Ask every shard once, then become ready; raises LostShard, BundleError."""
         head = GatheredHead(self.folder, self.shard_list, self.ask)
         head.run(head.plan, head.make_probe(), 1, UNRESTRICTED)

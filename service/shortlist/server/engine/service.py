@@ -64,18 +64,15 @@ class Service:
         endpoint_names: Sequence[str] = (),
         make_releases: MakeReleases = Releases,
     ) -> None:
-        """List the repository, check the device, read the API keys; load nothing yet.
+        """List the repository, check the device, read the API keys; raises NotFound, DeviceError, BadInput.
 
-        Raises NotFound, DeviceError, BadInput.
-
-        registry, endpoint_names: of the metrics. make_releases: what loads the models.
+        registry, endpoint_names: of the metrics. make_releases: what loads the models, which nothing does yet.
         """
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.metrics = Metrics(__version__, registry, endpoint_names)
-        folder = settings.item_changes
-        self.items = None if folder is None else ItemStore(folder, settings.repository)
-        rules = make_release_rules(settings, self.items)
+        self.items = None if settings.item_changes is None else ItemStore(settings.item_changes, settings.repository)
+        rules = ReleaseRules.read(settings, self.items)
         releases = make_releases(settings.repository, rules, self.metrics.publish_model)
         self.models = releases.models
         self.changes = ModelChanges(releases, self.apply_change, settings.poll_seconds if settings.polls else None)
@@ -283,17 +280,6 @@ class Service:
             served_model = self.served_models.get(model)
             if served_model is not None:
                 yield model, served_model.recorder.statistics
-
-
-def make_release_rules(settings: Settings, items: ItemStore | None) -> ReleaseRules:
-    """How the server's settings want versions loaded and chosen; raises DeviceError."""
-    return ReleaseRules(
-        resolve_device(settings.device),
-        settings.threads,
-        settings.latest_versions,
-        settings.arrival_seconds if settings.polls else None,
-        items,
-    )
 
 
 def ignore_load_error() -> None:

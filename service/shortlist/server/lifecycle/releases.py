@@ -12,7 +12,9 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.repository import list_bundles, list_names, scan
 from shortlist.errors import BundleError, ShortlistError
 from shortlist.items.store import ItemStore
+from shortlist.runtime.devices import resolve_device
 from shortlist.server.models import Model, open_bundle
+from shortlist.server.settings import Settings
 
 from .arrivals import Arrivals, Signature, take_signature
 from .candidates import Candidates, Folders
@@ -38,6 +40,13 @@ class ReleaseRules:
     latest: int | None = None
     arrival_seconds: float | None = None
     items: ItemStore | None = None
+
+    @classmethod
+    def read(cls, settings: Settings, items: ItemStore | None) -> ReleaseRules:
+        """The rules that the server's settings ask for; raises DeviceError."""
+        arrival_seconds = settings.arrival_seconds if settings.polls else None
+        device = resolve_device(settings.device)
+        return cls(device, settings.threads, settings.latest_versions, arrival_seconds, items)
 
 
 @dataclass
