@@ -123,7 +123,8 @@ struct answer {
 /* One row's search, and what its looks have come to. lists: NULL where there are none. steps: of the context's digits.
  * row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists permit.
  * first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists forbid.
- * exact_count: how many classes the last look scored exactly. */
+ * exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0 where there
+ * is an allow list. depth: k, and about how many banned classes are better than the k-th permitted one. */
 struct row_search {
     const struct grouped *head;
     const struct grouped_search *search;
@@ -133,8 +134,9 @@ struct row_search {
     struct answer answer;
     struct digit_steps steps;
     struct look look;
+    struct grouped_limits limits; /* of the present look */
     float row_scale;
-    int64_t classes, permitted, first_count, forbidden, exact_count;
+    int64_t classes, permitted, first_count, forbidden, exact_count, banned, depth;
 };
 
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
@@ -206,29 +208,15 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     if (!search->weights || search->k > MAX_EFFORT_K || count < search->k) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
     *row->answer.odds = add_features(search->weights + number * (EFFORT_FEATURES + 1), described);
-    return *row->answer.odds <= search->bar;
-}
-
-/* Whether the lists forbid so many of a row's best classes that what the first look tells of it says nothing of the
- * others: half of its candidates are forbidden ones over the k-th of those permitted. */
-static int is_deep(const struct scratch *scratch, int64_t exact_count, int64_t forbidden, int64_t candidates) {
-    float least = INFINITY;
-    int64_t over = 0;
-    for (int64_t i = 0; i < exact_count; i++) {
-        float value = scratch->values[scratch->exact[i]];
-        least = value < least ? value : least;
-    }
-    for (int64_t i = 0; i < forbidden; i++) over += scratch->forbidden_values[i] > least;
-    return 2 * over > candidates;
+    return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, &row->limits);
 }
 
 /* Scores `count` candidates: all by int8 rows, the best exactly. The first look, and each calibrated one of a row
  * without lists, estimates the normaliser. */
 static void score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
-    const struct grouped_limits *limits = row->search->limits + number;
     score_candidates(row->head, row->steps, row->scratch, count);
-    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, limits->full_view);
+    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     if (!number || (row->search->weights && !row->lists))
         *answer->normalizer = estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
     *answer->scored = !number || count > *answer->scored ? (int32_t)count : *answer->scored;
@@ -240,26 +228,28 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     row->first_count = keep_exact(row->scratch, row->exact_count);
     if (!row->lists) return count;
     count = drop_forbidden(row->head, row->scratch, count, &row->forbidden);
-    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->search->limits->full_view);
+    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
+    if (row->banned)
+        row->depth += guess_bans_ahead(row->banned, count_over(row->scratch, row->exact_count, row->forbidden), count);
     return count;
 }
 
-/* Takes one look; returns whether it has found enough. Lists count from the second look on. */
+/* Takes one look; returns whether it has found enough. Lists count from the second look on. A row whose best classes
+ * are nearly all banned gets the odds of INFINITY: others prove its answer. */
 static int take_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     const uint8_t *permitted = row->lists && number ? row->scratch->permitted : NULL;
     int listed = permitted && row->permitted <= MAX_LISTED_CLASSES;
+    row->limits = search->limits[number];
+    if (permitted) widen_limits(row->classes, row->banned, row->depth, search->k, &row->limits);
     int64_t count = listed ? list_permitted(row->head, row->scratch)
-                           : choose_candidates(row->head, search->limits + number, row->row_scale, permitted,
-                                               row->classes, row->scratch, &row->look.bar);
+                           : choose_candidates(row->head, &row->limits, row->row_scale, permitted, row->classes,
+                                               row->scratch, &row->look.bar);
     score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
-    int enough = is_enough(row, number, count) || listed;
-    if (listed) *row->answer.odds = -INFINITY;
-    if (row->lists && !row->lists->allow && number == search->looks - 1 &&
-        is_deep(row->scratch, row->exact_count, row->forbidden, search->limits->candidates))
-        *row->answer.odds = INFINITY;
-    return enough;
+    int enough = is_enough(row, number, count) || listed, deep = is_deep(row->depth, search->k, row->classes);
+    if (listed || deep) *row->answer.odds = listed ? -INFINITY : INFINITY;
+    return enough || (deep && search->weights);
 }
 
 /* Searches row `number` of the lists. A row of which too few classes were scored exactly gets none. */
@@ -267,8 +257,9 @@ static void search_row(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     float *normalizer = row->answer.normalizer;
     prepare_row(row);
-    row->classes = row->permitted = count_classes(row->head);
+    row->classes = row->permitted = count_classes(row->head), row->depth = search->k;
     if (row->lists) row->permitted = permit_classes(row->head, row->lists, number, row->scratch);
+    if (row->lists && !find_allow_list(row->lists, number)) row->banned = row->classes - row->permitted;
     *row->answer.odds = NAN;
     for (int64_t look = 0; look < search->looks && !take_look(row, look); look++) continue;
     if (row->exact_count < (search->k < row->permitted ? search->k : row->permitted))

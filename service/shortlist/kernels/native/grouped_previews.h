@@ -133,7 +133,9 @@ static void score_previews(const struct grouped *head, int64_t count, float row_
         }
         score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
         add_lines(head, record, levels, range, scores);
-        finish_block(head, scratch->block_ids[i], inverse_scale, permitted, scores);
+        int64_t block = scratch->block_ids[i];
+        int whole = !permitted || scratch->block_permitted[block] == head->filled[block];
+        finish_block(head, block, inverse_scale, whole ? NULL : permitted, scores);
     }
 }
 
@@ -202,8 +204,8 @@ static int64_t preview_blocks(const struct grouped *head, int64_t previewed, flo
 static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
                                  const uint8_t *permitted, int64_t classes, const struct scratch *scratch, float *bar) {
     int restricted = permitted != NULL;
-    int64_t blocks = limits->opened < classes && !restricted ? open_groups(head, limits->opened, scratch)
-                                                             : open_all_groups(head, restricted, scratch);
+    int64_t blocks = limits->opened < classes ? open_groups(head, limits->opened, scratch)
+                                              : open_all_groups(head, restricted, scratch);
     blocks = preview_blocks(head, limits->previewed, row_scale, permitted, scratch, blocks);
     int32_t *positions = scratch->positions;
     int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
