@@ -16,6 +16,8 @@ CANARY_K = 10
 MIN_AGREEMENT = 0.99  # float rounding may swap near-equal classes; a broken kernel or file does far worse
 MAX_ERROR_NATS = 1e-2  # of a log-probability
 BOUND_CHECKED_ROWS = 16  # contexts whose every logit is held against its bounds
+BOUND_CHECKED_LOGITS = 1 << 22  # of millions of classes, two contexts have more
+MIN_BOUND_CHECKED_ROWS = 2
 
 
 def check_canary(head: Head, bundle: Bundle) -> float:
@@ -41,8 +43,13 @@ def check_canary(head: Head, bundle: Bundle) -> float:
             f"{bundle.folder} failed its canary on {head.device}: {hits.mean():.1%} of the calibration's classes came "
             f"back, log-probabilities off by up to {off:.2g}; export the bundle on this kind of machine"
         )
-    check_certificate(head, calibration["contexts"][:BOUND_CHECKED_ROWS], bundle)
+    check_certificate(head, calibration["contexts"][: count_checked_rows(head.manifest.classes)], bundle)
     return compute_precision(top.ids, TrueClasses.from_tensors(calibration), head_ids.shape[1])
+
+
+def count_checked_rows(classes: int) -> int:
+    """How many contexts are held against bounds, each of which has as many logits as there are classes."""
+    return max(MIN_BOUND_CHECKED_ROWS, min(BOUND_CHECKED_ROWS, BOUND_CHECKED_LOGITS // classes))
 
 
 def check_certificate(head: Head, contexts: FloatArray, bundle: Bundle) -> None:

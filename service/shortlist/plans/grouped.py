@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from math import ceil, log
 
 import numpy as np
@@ -59,7 +60,7 @@ class GroupedPlan(Plan):
     settings: GroupedSettings
 
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
-        """Open the graphs; previews are small, so their weights are prepacked."""
+        """Lay out what loops read, or open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(GroupedSettings), fallback
         self.classes = bundle.manifest.classes
         arrays = bundle.tensors(INDEX_FILE)
@@ -68,10 +69,24 @@ class GroupedPlan(Plan):
         self.block_starts: IdArray = arrays["block_starts"]
         self.block_sizes: IdArray = np.diff(self.block_starts)
         self.blocks: IdArray = np.diff(np.searchsorted(self.block_starts, arrays["starts"]))  # of each group
-        self.fused = Graph(bundle.graph("fused"), device, threads, prepack=True)
-        self.rescore_graph = Graph(bundle.graph("rescore"), device, threads)
+        self.open_graph = partial(open_graph, bundle, device, threads)
         self.wide = WideSearch(ExactRows(bundle, device, threads), self.order)
         self.compiled = CompiledSearch.open(bundle, arrays, threads) if device == "cpu" else None
+        if self.compiled is None:
+            self.graphs  # noqa: B018 - a graph that does not open is told now
+
+    @cached_property
+    def graphs(self) -> tuple[Graph, Graph]:
+        """fused.onnx and rescore.onnx. Where loops answer, they are opened when k is first beyond `MAX_COMPILED_K`."""
+        return self.open_graph("fused", prepack=True), self.open_graph("rescore")
+
+    @property
+    def fused(self) -> Graph:
+        return self.graphs[0]
+
+    @property
+    def rescore_graph(self) -> Graph:
+        return self.graphs[1]
 
     def prefers_dense(self, k: int) -> bool:
         return k > self.most_searched()
@@ -194,6 +209,11 @@ class GroupedPlan(Plan):
     def max_rows(self) -> int:
         """Many: loops keep nothing of a row, and share many rows better among threads."""
         return MAX_CALL_ROWS
+
+
+def open_graph(bundle: Bundle, device: str, threads: int, role: str, *, prepack: bool = False) -> Graph:
+    """Open the bundle's graph of this role; raises BundleError."""
+    return Graph(bundle.graph(role), device, threads, prepack=prepack)
 
 
 def answer_deep_rows(exact: Plan, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:

@@ -23,6 +23,7 @@ from shortlist.kernels.primitives.layout import (
     TWO_BIT_COLUMNS,
     WEIGHT_ZERO_POINT,
     Bytes,
+    allocate_lines,
     arrange_blocks,
     arrange_records,
     pack_two_bits,
@@ -35,6 +36,8 @@ from .effort import Search, make_search
 from .tables import Tables, make_struct
 
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
+
+CHUNK_BLOCKS = 1 << 11  # of previews that are laid out at once
 
 Arrays = dict[str, npt.NDArray[Any]]
 Parts = dict[str, Any]  # tables by the names of their fields
@@ -160,14 +163,25 @@ def lay_out_previews(bundle: Bundle, arrays: Arrays) -> Parts:
 
 def join_previews(arrays: Arrays) -> Bytes:
     """Join the int8 and the 2-bit previews of each block, with their scales, as of `arrange_records`."""
-    starts = arrays["block_starts"]
-    count, place = len(starts) - 1, list_places(starts)
-    wide, fine = arrays["preview"], arrays.get("fine")
-    fine = np.empty((len(wide), 0), np.int8) if fine is None else fine
+    count = len(arrays["block_starts"]) - 1
+    parts = [slice(first, min(first + CHUNK_BLOCKS, count)) for first in range(0, count, CHUNK_BLOCKS)]
+    first = join_some_previews(arrays, parts[0])
+    records = allocate_lines((count, first.shape[1]))
+    for part in parts:
+        records[part] = join_some_previews(arrays, part) if part.start else first
+    return records
+
+
+def join_some_previews(arrays: Arrays, part: slice) -> Bytes:
+    """The same of some blocks, so few that what is made on the way stays in the cache."""
+    starts = arrays["block_starts"][part.start : part.stop + 1]
+    rows, count, place = slice(int(starts[0]), int(starts[-1])), len(starts) - 1, list_places(starts - starts[0])
+    wide = arrays["preview"][rows]
+    fine = arrays["fine"][rows] if "fine" in arrays else np.empty((len(wide), 0), np.int8)
     first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), place, count))
     others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), place, count))
-    scale = scatter_rows(arrays["scale"], place, count)
-    fine_scale = scatter_rows(arrays["fine_scale"], place, count) if fine.size else np.zeros_like(scale)
+    scale = scatter_rows(arrays["scale"][rows], place, count)
+    fine_scale = scatter_rows(arrays["fine_scale"][rows], place, count) if fine.size else np.zeros_like(scale)
     return arrange_records(first, scale, others, fine_scale)
 
 
@@ -216,4 +230,4 @@ def pad_columns(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
 
 def shift_to_unsigned(values: npt.NDArray[np.int8]) -> Bytes:
     """Convert int8 to uint8 by adding `WEIGHT_ZERO_POINT`."""
-    return (values.astype(np.int16) + WEIGHT_ZERO_POINT).astype(np.uint8)
+    return values.view(np.uint8) ^ np.uint8(WEIGHT_ZERO_POINT)  # the highest bit alone changes

@@ -70,7 +70,7 @@ def pack_two_bits(values: npt.NDArray[np.int8]) -> Bytes:
     W is a multiple of TWO_BIT_COLUMNS. The lowest two bits of a line hold its first four columns, the next two bits the
     next four, and so on.
     """
-    steps = arrange_blocks(((values.astype(np.int16) + TWO_BIT_MAX) // 2).astype(np.uint8))
+    steps = arrange_blocks(((values + np.int8(TWO_BIT_MAX)) >> 1).view(np.uint8))
     packed = allocate_lines((len(steps), steps.shape[1] // WEIGHTS_PER_BYTE, LANES, LANE_BYTES))
     packed[...] = reduce(np.bitwise_or, [steps[:, i::WEIGHTS_PER_BYTE] << 2 * i for i in range(WEIGHTS_PER_BYTE)])
     return packed
