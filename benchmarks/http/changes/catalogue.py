@@ -65,9 +65,15 @@ class Feed:
         self.count += half
         gone: list[str] = []
         for _ in range(size - half):
-            from_base = len(self.living) < LIVING_ITEMS or self.rng.random() < BASE_SHARE
-            gone.append(self.choose_base() if from_base else self.take_oldest())
+            gone.append(self.choose_base() if self.takes_base() else self.take_oldest())
         return names, draw_items(self.rng, half), gone
+
+    def takes_base(self) -> bool:
+        """Whether the next removal is of an item of the export; at most half of those go."""
+        if not self.living:
+            return True
+        few = len(self.living) < min(LIVING_ITEMS, self.classes // 4)
+        return (few or self.rng.random() < BASE_SHARE) and len(self.removed_base) < self.classes // 2
 
     def take_oldest(self) -> str:
         """The name of the added item that lives longest, of which nothing is known until its removal is answered."""
