@@ -83,7 +83,7 @@ class Load:
         """Send batches when they are due, one after the other; of one in ten an item is looked for at once."""
         start = time.perf_counter()
         for number in range(int(seconds * rate)):
-            await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+            await asyncio.sleep(max(0.0, start + (number + lane / LANES) / rate - time.perf_counter()))
             await self.change(size, number, lane, probe=number % 10 == 0)
 
     async def change(self, size: int, sequence: int, lane: int = 0, *, probe: bool = False) -> None:
