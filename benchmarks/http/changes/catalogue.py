@@ -55,20 +55,31 @@ class Feed:
         self.removed_base: set[int] = set()
         self.ids: dict[str, int] = {}
         self.recent: deque[FloatArray] = deque(maxlen=64)  # vectors of items that were changed a short while ago
-        self.count = self.sequence = 0
+        self.leaving: dict[str, FloatArray] = {}
+        self.count = 0
 
     def next_batch(self, size: int) -> tuple[list[str], FloatArray, list[str]]:
         """Names and vectors of items to add, and names of items to remove, `size` of both together."""
         half = max(1, size // 2)
         names = [f"{self.prefix}-{self.count + i}" for i in range(half)]
         self.count += half
-        oldest = iter(list(self.living)[: size - half])
         gone: list[str] = []
         for _ in range(size - half):
-            from_base = len(self.living) < LIVING_ITEMS or self.rng.random() < BASE_SHARE
-            gone.append(self.choose_base() if from_base else next(oldest))
-        self.sequence += 1
+            gone.append(self.choose_base() if self.takes_base() else self.take_oldest())
         return names, draw_items(self.rng, half), gone
+
+    def takes_base(self) -> bool:
+        """Whether the next removal is of an item of the export; at most half of those go."""
+        if not self.living:
+            return True
+        few = len(self.living) < min(LIVING_ITEMS, self.classes // 4)
+        return (few or self.rng.random() < BASE_SHARE) and len(self.removed_base) < self.classes // 2
+
+    def take_oldest(self) -> str:
+        """The name of the added item that lives longest, of which nothing is known until its removal is answered."""
+        name = next(iter(self.living))
+        self.leaving[name] = self.living.pop(name)
+        return name
 
     def choose_base(self) -> str:
         """The name of an item of the export that was not removed yet."""
@@ -85,7 +96,9 @@ class Feed:
             self.living[name], self.ids[name] = vector, item
         self.recent.append(vectors[0])
         for name in gone:
-            vector = self.living.pop(name, None)
-            if vector is not None:
+            vector = self.leaving.pop(name, None)
+            if vector is None:
+                self.removed[int(name.removeprefix("item-"))] = now
+            else:
                 self.recent.append(vector)
-            self.removed[self.ids.get(name, -1) if vector is not None else int(name.removeprefix("item-"))] = now
+                self.removed[self.ids[name]] = now

@@ -13,6 +13,7 @@ from shortlist.core.results import FloatArray
 from .catalogue import DIM, MODEL_NAME, Feed
 
 K = 10
+LANES = 8  # requests that change items at a time
 NEAR_SHARE = 0.5  # of queries, that ask for what was changed a short while ago
 PROBE_SCALE = 3.0  # a vector so much longer than an item's is nearest to that item
 
@@ -48,7 +49,7 @@ class Load:
         self.result = LoadResult()
         work = [self.ask_all(seconds, query_rate)]
         if change_rate:
-            work.append(self.change_all(seconds, change_rate / batch, batch))
+            work += [self.change_all(seconds, change_rate / batch / LANES, batch, lane) for lane in range(LANES)]
         await asyncio.gather(*work)
         return self.result
 
@@ -78,19 +79,19 @@ class Load:
         gone = self.feed.removed
         self.result.removed_served += sum(gone.get(item, np.inf) < sent for item in top.ids[0].tolist())
 
-    async def change_all(self, seconds: float, rate: float, size: int) -> None:
-        """Send batches when they are due, one after the other; of each an added item is looked for at once."""
+    async def change_all(self, seconds: float, rate: float, size: int, lane: int) -> None:
+        """Send batches when they are due, one after the other; of one in ten an item is looked for at once."""
         start = time.perf_counter()
         for number in range(int(seconds * rate)):
-            await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
-            await self.change(size, probe=number % 10 == 0)
+            await asyncio.sleep(max(0.0, start + (number + lane / LANES) / rate - time.perf_counter()))
+            await self.change(size, number, lane, probe=number % 10 == 0)
 
-    async def change(self, size: int, *, probe: bool) -> None:
+    async def change(self, size: int, sequence: int, lane: int = 0, *, probe: bool = False) -> None:
         """One batch; its items are in the next answer, or they are not."""
         names, vectors, gone = self.feed.next_batch(size)
         start = time.perf_counter()
         answer = await self.client.put_items(
-            MODEL_NAME, names, vectors, gone, source=self.feed.prefix, sequence=self.feed.sequence
+            MODEL_NAME, names, vectors, gone, source=f"{self.feed.prefix}-{lane}", sequence=sequence
         )
         acknowledged = time.perf_counter()
         self.feed.acknowledge(names, vectors, gone, answer["ids"])

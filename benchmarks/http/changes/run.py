@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -23,7 +24,7 @@ from benchmarks.common.processes import Process, free_port, pick_cores, python_c
 from benchmarks.http.servers.bundles import link_alone
 
 from .catalogue import Feed, draw_items, make_catalogue
-from .load import Load, LoadResult, count_lost
+from .load import LANES, Load, LoadResult, count_lost
 
 MAX_KILL_SECONDS = 0.5  # after which a server is killed, since it was ready
 PROMISES = {"lost": 0, "removed_served": 0, "not_visible": 0, "visible_ms": 1000.0, "p99_ratio": 2.0}
@@ -115,8 +116,8 @@ def kill_and_look(
             load = Load(client, feed, np.empty((0, 0), np.float32))
             asyncio.get_running_loop().call_later(seconds, os.killpg, server.process.pid, signal.SIGKILL)
             with suppress(ShortlistError):
-                while True:
-                    await load.change(plan.batch, probe=False)
+                for number in itertools.count():
+                    await asyncio.gather(*[load.change(plan.batch, number, lane) for lane in range(LANES)])
 
     asyncio.run(change_until_killed())
     server.process.wait()

@@ -47,7 +47,11 @@ class Ledger:
         """
         self.path, self.start, self.file = path, start, LogFile(path)
         self.position, self.sources = start.position, dict(start.sources)
-        self.open(through)
+        try:
+            self.open(through)
+        except BaseException:
+            self.file.close()
+            raise
         self.overlays: weakref.WeakSet[ItemOverlay] = weakref.WeakSet()
         self.waiting: list[Waiting] = []
         self.changed, self.applying, self.stopping = threading.Condition(), threading.Lock(), False
@@ -73,7 +77,6 @@ class Ledger:
         for what in ("model", "dim", "names"):
             ours, theirs = getattr(self.start, what), getattr(found, what)
             if ours != theirs:
-                self.file.close()
                 raise BundleError(
                     f"{self.path} holds changes of items with {what} {theirs} and this model has {ours}: move it away"
                 )
@@ -110,13 +113,14 @@ class Ledger:
     def replay(self, overlay: ItemOverlay, start: int) -> int:
         """Make the changes of the log from the byte `start` on; returns where it ends."""
         records: list[Record] = []
-        end = start
+        end, items = start, 0
         for record in read_records(self.path, start):
             end = record.end
             records.append(record)
-            if sum(batch.size for each in records[-1:] for batch in each.batches) + len(records) > MAX_GROUP_ITEMS:
+            items += sum(batch.size for batch in record.batches)
+            if items > MAX_GROUP_ITEMS:
                 apply_records(overlay, records)
-                records = []
+                records, items = [], 0
         apply_records(overlay, records)
         return end
 
@@ -207,5 +211,7 @@ class Ledger:
 def apply_records(overlay: ItemOverlay, records: list[Record]) -> None:
     """Make the changes of records that come after those which the overlay has."""
     batches = [batch for record in records for batch in record.skip(overlay.position)]
-    if records and records[-1].position > overlay.position:
+    if batches:
         overlay.apply(records[-1].position, batches)
+    elif records:
+        overlay.position = max(overlay.position, records[-1].position)

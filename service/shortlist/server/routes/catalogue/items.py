@@ -103,16 +103,16 @@ async def put_items(request: Request, name: str) -> Response:
             body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
         except ClientDisconnect:
             raise BadInput("the connection closed before the whole body had come: send it again") from None
-        batch = await read_batch(service, body, headers.get(JSON_LENGTH), head)
+        batch = await read_batch(service, body, headers.get(JSON_LENGTH), head, client)
         applied = await asyncio.wrap_future(ledger.submit(batch))
     return make_json_response(describe_applied(head, batch) | applied._asdict())
 
 
-async def read_batch(service: Service, body: bytes, header: bytes | None, head: Head) -> ItemBatch:
+async def read_batch(service: Service, body: bytes, header: bytes | None, head: Head, client: str) -> ItemBatch:
     """The batch of a body, checked against the head; of a large one in a thread, one after the other."""
     if len(body) <= MAX_INLINE_BYTES:
         return decode_batch(body, header, head, service.settings.json_limit)
-    async with service.decode_turns.turn(""):
+    async with service.decode_turns.turn(client):
         return await asyncio.to_thread(decode_batch, body, header, head, service.settings.json_limit)
 
 
@@ -172,8 +172,8 @@ def describe_applied(head: Head, batch: ItemBatch) -> dict[str, Any]:
 async def items(request: Request, name: str) -> Response:
     """How many items of a model are changed, and how far its log is."""
     service = get_service(request)
-    store, head = require_items(service), service.models.find(name).head
-    ledger = store.find_ledger(head)
+    head = service.models.find(name).head
+    ledger = require_items(service).find_ledger(head)
     assert isinstance(head, LiveHead)
     place = {"model": head.manifest.name, "version": head.manifest.version}
     state = {"position": ledger.position, "exported_position": head.items.exported_position}

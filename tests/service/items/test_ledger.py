@@ -1,0 +1,103 @@
+"""Ledgers: several versions of a model, batches that come together, other models' logs."""
+
+import threading
+
+import numpy as np
+import pytest
+from shortlist.bundle.reader import Bundle
+from shortlist.errors import BundleError, NotReady, TooLarge
+from shortlist.items import ledger as ledgers
+from shortlist.items.batch import ItemBatch
+from shortlist.items.ledger import Ledger
+from shortlist.items.overlay import ItemOverlay
+from shortlist.items.records import LogStart, read_records
+
+from .writer import DIM, open_ledger
+
+START = LogStart("lm", DIM, True, 0, {})
+
+
+def make_batch(name, number=0, **numbered):
+    return ItemBatch.make([name], np.full((1, DIM), number, np.float32), [], **numbered)
+
+
+@pytest.fixture
+def bundle(small_repository):
+    return small_repository / "lm" / "1"
+
+
+def test_batches_that_come_together_share_a_frame(bundle, tmp_path):
+    ledger, overlay = open_ledger(bundle, tmp_path)
+    with ledger.applying:  # the thread waits for it with the first of them
+        futures = [ledger.submit(make_batch(f"n{number}", number)) for number in range(50)]
+    assert [future.result().position for future in futures] == list(range(1, 51))
+    ledger.close()
+    records = list(read_records(ledger.path))
+    assert len(records) < 10
+    assert sum(len(record.batches) for record in records) == 50
+    again, other = open_ledger(bundle, tmp_path)
+    assert other.names.added == overlay.names.added == [f"n{number}" for number in range(50)]
+    np.testing.assert_array_equal(other.table.vectors[:50], overlay.table.vectors[:50])
+    again.close()
+
+
+def test_a_version_that_comes_later_gets_all_changes(bundle, tmp_path):
+    ledger, first = open_ledger(bundle, tmp_path)
+    opened = Bundle(bundle, verify=False)
+    stop = threading.Event()
+
+    def change() -> None:
+        number = 0
+        while not stop.is_set():
+            ledger.submit(make_batch(f"n{number}", number)).result()
+            number += 1
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    others = [ItemOverlay(opened.manifest, opened.names(), position) for position in (0, 0, 0)]
+    for other in others:
+        ledger.attach(other)
+    stop.set()
+    thread.join()
+    for other in others:
+        assert other.position == first.position
+        assert other.names.added == first.names.added
+        np.testing.assert_array_equal(np.sort(other.snapshot.ids), np.sort(first.snapshot.ids))
+    ledger.close()
+
+
+@pytest.mark.parametrize("change", [{"dim": 8}, {"names": False}, {"model": "other"}])
+def test_a_log_of_other_items_is_refused_and_let_go_of(bundle, tmp_path, change):
+    open_ledger(bundle, tmp_path)[0].close()
+    path = tmp_path / "lm.items"
+    with pytest.raises(BundleError, match=rf"holds changes of items with {next(iter(change))} .*: move it away"):
+        Ledger(path, LogStart(**vars(START) | change), 0)
+    Ledger(path, START, 0).close()
+
+
+def test_more_changed_items_than_a_search_bears_are_refused(bundle, tmp_path, monkeypatch):
+    ledger, _ = open_ledger(bundle, tmp_path)
+    monkeypatch.setattr(ledgers, "MAX_CHANGED_ITEMS", 1)
+    ledger.submit(make_batch("a")).result()
+    with pytest.raises(TooLarge, match="1 items are changed: fold them"):
+        ledger.submit(make_batch("b"))
+    ledger.close()
+    with pytest.raises(NotReady, match="the server stops"):
+        ledger.submit(ItemBatch.make([], np.empty((0, DIM), np.float32), ["a"]))
+
+
+def test_biases_and_keys_come_back_from_the_log():
+    batch = ItemBatch.make(
+        ["ü", "b"],
+        np.arange(2 * DIM, dtype=np.float32).reshape(2, DIM),
+        ["c"],
+        biases=np.array([1.5, -2], np.float32),
+        source="s",
+        sequence=7,
+    )
+    content = batch.encode() * 2
+    again, end = ItemBatch.decode(content, len(batch.encode()))
+    assert end == len(content)
+    assert (again.put, again.remove, again.source, again.sequence) == (["ü", "b"], ["c"], "s", 7)
+    np.testing.assert_array_equal(again.vectors, batch.vectors)
+    np.testing.assert_array_equal(again.biases, batch.biases)
