@@ -107,7 +107,8 @@ class GroupedPlan(Plan):
 
     def answer_deep_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
         """Answer rows exactly whose lists forbid nearly all that looks find; without dense by all looks, as risky."""
-        assert result.risk is not None and self.compiled is not None
+        assert result.risk is not None
+        assert self.compiled is not None
         exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
         search = self.plan_search(k, restricts=True)._replace(weights=())
         for row in (result.risk > SURE_MISS).nonzero()[0].tolist():
