@@ -82,7 +82,7 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
 /* A search of up to three looks, whose limits are `limits`. */
 static struct grouped_search make_search(struct grouped_limits *limits, int64_t classes) {
     for (int64_t i = 0; i < 3; i++)
-        limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40)};
+        limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40), pick(0, 4) / 4.0f};
     return (struct grouped_search){limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
                                    pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
 }

@@ -39,8 +39,11 @@ LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
 LAST_LOOK_OPENED_FACTOR = 4  # of the first look's, at most where that is less than half of millions of classes
 SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
-LAST_LOOK_OPENED_PER_K = 600  # at least
+LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
+WIDE_LOOK_OPENED_PER_K = 300  # at least, for more
 LAST_LOOK_CANDIDATES_PER_K = 10
+MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
+MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
 MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
 SURE_MISS = 0.999  # a risk that stands for rows whose lists forbid too many of their best classes
 
@@ -112,13 +115,26 @@ class GroupedPlan(Plan):
         """The k best; `scored` is the number of candidates."""
         if self.compiled is not None and k <= MAX_COMPILED_K:
             result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
-            exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
-            if class_filter.restricts and exact is not None:
-                answer_deep_rows(exact, result, contexts, k, class_filter)
+            if class_filter.restricts:
+                self.answer_deep_rows(result, contexts, k, class_filter)
             return result
         wide = class_filter.restricts or self.is_wide(k)
         search = self.search_widely if wide else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
+
+    def answer_deep_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
+        """Answer rows exactly whose lists forbid nearly all that looks find; without dense by all looks, as risky."""
+        assert result.risk is not None
+        assert self.compiled is not None
+        exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
+        search = self.plan_search(k, restricts=True)._replace(weights=())
+        for row in (result.risk > SURE_MISS).nonzero()[0].tolist():
+            some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
+            if exact is None:
+                result.put([row], self.compiled(some, search, lists))
+            else:
+                result.put([row], exact.topk(some, k, lists))
+                result.risk[row] = 0.0
 
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""
@@ -126,7 +142,8 @@ class GroupedPlan(Plan):
         looks = list_looks(settings, k, self.order.size)
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
-            return Search(looks, k, self.beside, settings.effort, bar)
+            start = int(k > MAX_FIRST_LOOK_K and not restricts)
+            return Search(looks[start:], k, self.beside, settings.effort[start:], bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return Search((first, looks[-1]), k, self.beside)
@@ -216,15 +233,6 @@ def open_graph(bundle: Bundle, device: str, threads: int, role: str, *, prepack:
     return Graph(bundle.graph(role), device, threads, prepack=prepack)
 
 
-def answer_deep_rows(exact: Plan, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
-    """Put exact answers where lists forbid so many of a row's best classes that looks miss the others."""
-    assert result.risk is not None
-    for row in (result.risk > SURE_MISS).nonzero()[0].tolist():
-        some = slice(row, row + 1)
-        result.put([row], exact.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
-        result.risk[row] = 0.0
-
-
 def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:
     """[n] -> [n]: which score best, until together they hold `wanted` classes, or all there are. sizes: [n]."""
     order = np.argsort(-scores, kind="stable")
@@ -243,13 +251,15 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     candidates = max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, LAST_LOOK_CANDIDATES_PER_K * k, full_view)
     many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
     share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
-    opened = max(share, LAST_LOOK_OPENED_PER_K * k, settings.opened, candidates)
+    wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MAX_FIRST_LOOK_K), WIDE_LOOK_OPENED_PER_K * k)
+    opened = max(share, wanted, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
     wide = FIRST_LOOK_OPENED_PER_K * k if GROUPED_CANDIDATES_PER_K * k > settings.candidates else 0
     first_opened = max(settings.classes_opened, wide)
     first_previewed = max(settings.classes_previewed, wide // PREVIEWED_DIVISOR)
     first_candidates = max(settings.candidates, FIRST_LOOK_CANDIDATES_PER_K * k if wide else 0, full_view)
+    raise_share = 1.0 if k <= MOST_RAISED_K else 0.5
     return (
-        Look(first_opened, first_previewed, first_candidates, full_view),
-        Look(opened, previewed, candidates, full_view),
+        Look(first_opened, first_previewed, first_candidates, full_view, raise_share),
+        Look(opened, previewed, candidates, full_view, raise_share),
     )

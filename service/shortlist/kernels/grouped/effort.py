@@ -15,12 +15,16 @@ MAX_LIMIT = np.iinfo(np.int32).max
 
 
 class Look(NamedTuple):
-    """How far one look goes, in classes: the settings of these names."""
+    """How far one look goes, in classes: the settings of these names.
+
+    raise_share: how much previews are raised, as a share of what finds the best class most surely.
+    """
 
     opened: int
     previewed: int
     candidates: int
     full_view: int
+    raise_share: float = 1.0
 
 
 class Search(NamedTuple):

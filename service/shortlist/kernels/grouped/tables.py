@@ -83,7 +83,10 @@ class GroupedStruct(Structure):
 class LimitsStruct(Structure):
     """`struct grouped_limits` of kernels.h."""
 
-    _fields_ = [(name, c_int64) for name in ("opened", "previewed", "candidates", "full_view")]
+    _fields_ = [
+        *((name, c_int64) for name in ("opened", "previewed", "candidates", "full_view")),
+        ("raise_share", c_float),
+    ]
 
 
 class SearchStruct(Structure):

@@ -79,13 +79,14 @@ static int64_t open_all_groups(const struct grouped *head, int restricted, const
     return count;
 }
 
-/* Adds raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that is not permitted, get
+/* Adds `raise_share` of raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that is not permitted, get
  * -inf. */
-INLINE void finish_block(const struct grouped *head, int64_t block, float inverse_scale, const uint8_t *permitted,
-                         float *scores) {
+INLINE void finish_block(const struct grouped *head, int64_t block, float raise_share, float inverse_scale,
+                         const uint8_t *permitted, float *scores) {
     for (int64_t i = 0; i < LANES; i += WIDTH) {
         ints is_filled = count_lanes((int32_t)i) < repeat_int(head->filled[block]);
-        floats raised = load_floats(scores + i) + load_floats(head->preview_raise + LANES * block + i);
+        floats raise = load_floats(head->preview_raise + LANES * block + i) * repeat_float(raise_share);
+        floats raised = load_floats(scores + i) + raise;
         if (head->bias) raised += load_floats(head->bias + LANES * block + i) * repeat_float(inverse_scale);
         store_floats(scores + i, choose_floats(is_filled, raised, repeat_float(-INFINITY)));
     }
@@ -117,8 +118,8 @@ INLINE void add_lines(const struct grouped *head, const uint8_t *record, const i
 }
 
 /* Previews of the classes of the first `count` blocks of block_ids, by all columns in int8 and some in 2 bits. */
-static void score_previews(const struct grouped *head, int64_t count, float row_scale, struct line_range range,
-                           const uint8_t *permitted, const struct scratch *scratch) {
+static void score_previews(const struct grouped *head, int64_t count, float raise_share, float row_scale,
+                           struct line_range range, const uint8_t *permitted, const struct scratch *scratch) {
     int64_t lines = head->preview_lines, size = (2 + lines + head->two_bit_lines) * LINE_BYTES;
     int64_t read_size = (2 + lines + range.count) * LINE_BYTES;
     const int8_t *levels = scratch->levels;
@@ -135,7 +136,7 @@ static void score_previews(const struct grouped *head, int64_t count, float row_
         add_lines(head, record, levels, range, scores);
         int64_t block = scratch->block_ids[i];
         int whole = !permitted || scratch->block_permitted[block] == head->filled[block];
-        finish_block(head, block, inverse_scale, whole ? NULL : permitted, scores);
+        finish_block(head, block, raise_share, inverse_scale, whole ? NULL : permitted, scores);
     }
 }
 
@@ -186,12 +187,13 @@ INLINE int64_t count_coarse_lines(const struct grouped *head) {
 
 /* Previews of the classes of the first `count` blocks: by some columns at first, by all where the best `previewed`
  * classes are. Returns how many of the blocks are kept. */
-static int64_t preview_blocks(const struct grouped *head, int64_t previewed, float row_scale, const uint8_t *permitted,
-                              const struct scratch *scratch, int64_t count) {
+static int64_t preview_blocks(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
+                              const uint8_t *permitted, const struct scratch *scratch, int64_t count) {
     int64_t coarse = count_coarse_lines(head);
     const int8_t *levels = scratch->levels;
-    score_previews(head, count, row_scale, find_lines(head, levels, 0, coarse), permitted, scratch);
-    int64_t kept = choose_blocks(head, count, previewed, permitted != NULL, scratch);
+    struct line_range range = find_lines(head, levels, 0, coarse);
+    score_previews(head, count, limits->raise_share, row_scale, range, permitted, scratch);
+    int64_t kept = choose_blocks(head, count, limits->previewed, permitted != NULL, scratch);
     if (coarse < head->two_bit_lines)
         refine_previews(head, kept, find_lines(head, levels, coarse, head->two_bit_lines), scratch);
     return kept;
@@ -206,7 +208,7 @@ static int64_t choose_candidates(const struct grouped *head, const struct groupe
     int restricted = permitted != NULL;
     int64_t blocks = limits->opened < classes ? open_groups(head, limits->opened, scratch)
                                               : open_all_groups(head, restricted, scratch);
-    blocks = preview_blocks(head, limits->previewed, row_scale, permitted, scratch, blocks);
+    blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
     int32_t *positions = scratch->positions;
     int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
     *bar = INFINITY;

@@ -51,6 +51,7 @@ struct grouped {
 /* How far one look of a search goes, in classes: the plan's settings of these names. full_view: k or more. */
 struct grouped_limits {
     int64_t opened, previewed, candidates, full_view;
+    float raise_share; /* of `preview_raise` that previews are raised by */
 };
 
 enum { EFFORT_FEATURES = 11 };

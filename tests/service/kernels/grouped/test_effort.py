@@ -31,6 +31,14 @@ def measure_precision(head, rows, k):
     return (ids[:, :, None] == best[:, None, :]).any(axis=1).mean()
 
 
+@pytest.mark.parametrize("k", [50, 100])
+def test_many_classes_are_found_by_one_look_that_tells_its_risk(promise_head, k):
+    result = promise_head.plan.topk(near, k, UNRESTRICTED)
+    assert len(promise_head.plan.plan_search(k, restricts=False).looks) == 1
+    assert np.isfinite(result.risk).all()
+    assert measure_precision(promise_head, near, k) >= 0.985
+
+
 @pytest.mark.parametrize("k", [1, 5])
 def test_a_promise_is_kept_where_the_first_look_misses(promise_head, k):
     first_look = promise_head.with_settings(promise=None)
@@ -99,6 +107,7 @@ def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_d
     assert (result.risk[deep] == 0).all()
     np.testing.assert_array_equal(result.ids[deep], best[deep, banned:])
     np.testing.assert_array_equal(result.risk[~deep], other.risk[~deep])
+    assert (other.ids[deep][:, :, None] == best[deep, None, banned:]).any(axis=1).mean() >= 0.9
 
 
 @pytest.mark.parametrize("size", [3, 100, 2500])
