@@ -49,9 +49,13 @@ function listTiles({ times, classes }, { head, dense, agrees }, otherName) {
     const pair = `${write(times.head, 3)} μs instead of ${write(times.dense, 3)} μs`;
     tiles.push([`${write(times.dense / times.head, 2)} times`, `as fast as ${otherName}: ${pair}`]);
   }
-  tiles.push([write(head.scored, 12), `of ${write(classes, 12)} classes scored`]);
-  if (head.risk !== null) tiles.push([head.risk ? formatShare(head.risk) : "none", "risk that the best is missed"]);
+  tiles.push([write(head.scored, 12), `of ${write(classes, 12)} classes scored${describeRisk(head.risk)}`]);
   return tiles;
+}
+
+function describeRisk(risk) {
+  if (risk === null) return "";
+  return risk ? `; risk ${formatShare(risk)} that the best is missed` : "; no risk that the best is missed";
 }
 
 function makeTile([value, name, className]) {
@@ -99,10 +103,17 @@ function fillRow(row, candidate, place, choose) {
   if (candidate.place !== place) cell.append(makeTag(candidate.place));
 }
 
+// In another place on the other side, or not there.
 function makeTag(place) {
   const tag = document.createElement("span");
   tag.className = "tag";
-  tag.textContent = place === null ? "only here" : `there ${place}.`;
+  tag.textContent = place === null ? "only here" : `#${place}`;
+  if (place === null) return tag;
+  const more = document.createElement("span");
+  more.className = "unseen";
+  more.textContent = " on the other side";
+  tag.title = `place ${place} on the other side`;
+  tag.append(more);
   return tag;
 }
 
