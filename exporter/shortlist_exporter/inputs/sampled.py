@@ -78,11 +78,11 @@ def sample_contexts(dense: Dense, count: int, seed: int) -> Array:
 
 def find_directed_rows(dense: Dense) -> Ids:
     """Ascending ids [m] of rows that are no padding and not 0 everywhere; raises BadInput where there is none."""
-    directed = np.asarray(dense.weight.any(axis=1))
+    directed = np.asarray(dense.weight.any(axis=1), np.bool_)
     directed[dense.padded] = False
     if not directed.any():
         raise BadInput("every row of the weight is 0, so no contexts can be sampled: give --contexts")
-    return directed.nonzero()[0]
+    return np.flatnonzero(directed)
 
 
 def draw_evenly(random: np.random.Generator, directions: Array, count: int, seed: int) -> Ids:
