@@ -24,6 +24,7 @@ from tests.support.layers import DIM
 
 pytestmark = pytest.mark.long
 
+CHROOT = shutil.which("chroot")
 MAX_MIB = 400  # of everything, with Python and the libraries of the system that it needs
 START_SECONDS = 60
 TOOLS = re.compile(r"^(x86_64-linux-gnu-)?(gcc|g\+\+|cc|c\+\+|clang|ld|as|make)(-[\d.]+)?$")
@@ -33,7 +34,7 @@ HEAVY = ("torch", "onnx", "transformers", "gguf", "nvidia", "triton")
 @pytest.fixture(scope="module")
 def image(tmp_path_factory):
     """The root, and the variables of the image."""
-    if os.geteuid() != 0 or shutil.which("chroot") is None:
+    if os.geteuid() != 0 or CHROOT is None:
         require_or_skip("chroot", "only root can change the root of a process")
     folder = tmp_path_factory.mktemp("image")
     build(dockerfile()["build"], folder)
@@ -55,7 +56,7 @@ def server(image, small_repository):
     (root, variables), port = image, free_port()
     shutil.copytree(small_repository, root / "repository", dirs_exist_ok=True)
     user = find_step("USER")
-    command = ["chroot", f"--userspec={user}:{user}", str(root), *json.loads(find_step("ENTRYPOINT"))]
+    command = [CHROOT, f"--userspec={user}:{user}", str(root), *json.loads(find_step("ENTRYPOINT"))]
     environment = variables | {
         "PATH": str(BASE / "bin"),
         "SHORTLIST_PORT": str(port),
@@ -97,7 +98,7 @@ def test_it_answers_as_the_images_user(server):
 def test_its_compiled_loops_run(image):
     root, _ = image
     code = "from shortlist.kernels.native.library import name_target; print(name_target())"
-    command = ["chroot", str(root), "python", "-c", code]
+    command = [CHROOT, str(root), "python", "-c", code]
     environment = {"PATH": str(BASE / "bin"), "LD_LIBRARY_PATH": str(BASE / "lib")}
     process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert process.stdout.strip() in TARGETS

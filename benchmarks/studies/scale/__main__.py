@@ -70,7 +70,8 @@ def measure_ray(args: argparse.Namespace, cache: Path) -> dict[str, Any]:
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environment)
     if process.returncode:
         raise ServerError(f"the cluster ended with {process.returncode}: run `{' '.join(command)}` to see why")
-    figures: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
+    last = [line for line in process.stdout.splitlines() if line.startswith("{")][-1]  # Ray may have the last word
+    figures: dict[str, Any] = json.loads(last)
     return figures | {"plain_us": round(time_plain_server(bundle, cache))}
 
 

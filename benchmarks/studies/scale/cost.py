@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def measure_cost(folder: Path, method: str, bandwidth: float) -> Cost:
     times, answers, read = [], [], 0
     for number in range(len(shard_list.shards)):
         shard = open_shard(folder, number, threads=1)
-        times.append(time_calls([lambda message=message, shard=shard: shard.answer(message) for message in questions]))
+        times.append(time_calls([partial(shard.answer, message) for message in questions]))
         answers.append(shard.answer(questions[0]))
         read = max(read, count_bytes(shard.head))
         del shard
@@ -92,7 +93,7 @@ def time_call(call: Callable[[], object]) -> float:
     return time_calls([call] * CALLS)
 
 
-def time_calls(calls: list[Callable[[], object]]) -> float:
+def time_calls(calls: Sequence[Callable[[], object]]) -> float:
     """The median time of some calls after the first one, in us."""
     calls[0]()
     times = []
