@@ -13,7 +13,7 @@ ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo recommend playground serve bench bench-page bench-exact bench-domains bench-catalogue bench-kernels bench-gpu bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz fuzz-kernels reproduce clean
+.PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo recommend playground serve bench bench-page bench-exact bench-domains bench-catalogue bench-kernels bench-gpu bench-decoding bench-generate bench-scale bench-http bench-client bench-changes bench-peers soak fuzz fuzz-kernels reproduce clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -81,6 +81,9 @@ bench-decoding: $(VENV)/model.stamp build/venvs/translators/stamp  ## a translat
 bench-generate: $(VENV)/model.stamp $(VENV)/gemma.stamp  ## tokens/s inside `generate` of SmolLM2 and Gemma 3; DATA=folder; 40 minutes at first
 	@$(BIN)/python -m benchmarks.studies.generate $(if $(DATA),--data "$(DATA)") $(ARGS)
 
+bench-scale: $(VENV)/run.stamp build/venvs/ray/stamp  ## processes, shards, a Ray cluster that is hurt, the cost model; needs wrk; 40 minutes
+	@$(BIN)/python -m benchmarks.studies.scale $(ARGS)
+
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
 	@$(BIN)/python -m benchmarks.http bench $(ARGS)
 
@@ -134,7 +137,7 @@ clean:  ## remove what was built, the virtual environment too
 $(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
-setup test test-fast test-long demo recommend playground serve bench bench-domains bench-catalogue bench-exact bench-kernels bench-decoding bench-generate bench-http bench-client bench-changes bench-peers soak fuzz reproduce: $(NATIVE)
+setup test test-fast test-long demo recommend playground serve bench bench-domains bench-catalogue bench-exact bench-kernels bench-decoding bench-generate bench-scale bench-http bench-client bench-changes bench-peers soak fuzz reproduce: $(NATIVE)
 
 # pip is the last file that venv writes: one that was interrupted is made again.
 $(BIN)/pip:

@@ -36,8 +36,11 @@ def require_wrk() -> None:
         raise BadInput("wrk is not installed: run `apt-get install wrk` (Debian package wrk)")
 
 
-def run_wrk(url: str, requests: Sequence[Request], connections: int, seconds: float, core: int) -> Load:
-    """Post `requests`, which share path and headers, in turn for `seconds`; raises ServerError at any failure."""
+def run_wrk(url: str, requests: Sequence[Request], connections: int, seconds: float, core: int | str) -> Load:
+    """Post `requests`, which share path and headers, in turn for `seconds`; raises ServerError at any failure.
+
+    core: on which wrk runs, or a list of some with commas.
+    """
     with tempfile.TemporaryDirectory() as folder:
         arguments = [f"H:{name}={value}" for name, value in requests[0].headers.items()]
         for number, request in enumerate(requests):

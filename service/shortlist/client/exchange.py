@@ -110,7 +110,7 @@ def read_topk(response: Response) -> TopK:
     """The classes that a response holds; raises the errors of `read_infer`."""
     outputs, parameters = read_infer(response)
     numbers = outputs[IDS], outputs[LOGPROBS], outputs[SCORED]
-    more = {name: outputs[name] for name in (LABELS, NAMES, RISK, SCORES) if name in outputs}
+    more: dict[str, Any] = {name: outputs[name] for name in (LABELS, NAMES, RISK, SCORES) if name in outputs}
     top = TopK(*numbers, parameters["normalizer"], promise=parameters.get("promise"), **more)
     for texts in (top.labels, top.names):
         if texts is not None:

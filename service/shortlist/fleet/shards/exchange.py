@@ -5,6 +5,7 @@ All shards of a head get the same message, with ids of the whole layer; each tak
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +14,10 @@ from safetensors.numpy import load, save
 from shortlist.core.arrays import Array
 from shortlist.core.bias import Bias
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, Lists
-from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import NO_LIST, RowLists
 
-OPTIONAL_FIELDS = ("weights",)
+FIELDS = ("ids", "logits", "log_normalizer", "scored")
 
 
 class Question(NamedTuple):
@@ -68,11 +69,11 @@ def flatten_filter(class_filter: ClassFilter, rows: int) -> ClassFilter:
     bans = [class_filter.list_bans(row) for row in numbers]
     return ClassFilter(
         collect_lists([class_filter.allow_list(row) for row in numbers]),
-        collect_lists([np.concatenate(lists) if lists else None for lists in bans]),
+        collect_lists([np.concatenate(lists).astype(np.int64) if lists else None for lists in bans]),
     )
 
 
-def collect_lists(lists: list[IdArray | None]) -> RowLists | None:
+def collect_lists(lists: Sequence[IdArray | IntArray | None]) -> RowLists | None:
     """One list a row as a table; None where no row has one."""
     present = [ids for ids in lists if ids is not None]
     if not present:
@@ -98,14 +99,15 @@ def unpack_lists(name: str, arrays: dict[str, Array]) -> Lists | None:
 
 def pack_answer(result: PlanResult) -> bytes:
     """A shard's classes, with ids of the whole layer, as one message."""
-    names = ("ids", "logits", "log_normalizer", "scored", *OPTIONAL_FIELDS)
-    arrays = {name: getattr(result, name) for name in names}
+    arrays = {name: getattr(result, name) for name in (*FIELDS, "weights")}
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None})
 
 
 def unpack_answer(message: bytes) -> PlanResult:
     """The classes of a message."""
-    return PlanResult(**load(message))
+    arrays = load(message)
+    ids, logits, log_normalizer, scored = (arrays[name] for name in FIELDS)
+    return PlanResult(ids, logits, log_normalizer, scored, arrays.get("weights"))
 
 
 def pack_logits(logits: FloatArray) -> bytes:

@@ -80,7 +80,8 @@ class GatheredPlan(Plan):
     def compute_logits(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Exact logits [B, m] of `ids` [B, m], in one exchange; raises LostShard."""
         answers, _ = self.gather(Question(contexts, 0, self.exact, ids=ids))
-        return np.maximum.reduce([unpack_logits(answer) for answer in answers])
+        logits: FloatArray = np.maximum.reduce([unpack_logits(answer) for answer in answers])
+        return logits
 
 
 class GatheredHead(Head):
@@ -92,13 +93,14 @@ class GatheredHead(Head):
     def __init__(self, folder: Path, shard_list: ShardList, ask: Ask) -> None:
         """folder: of `shards.json`, from which manifests, labels and names alone are read; raises BundleError."""
         bundles = [open_shard_bundle(folder, entry, verify=False) for entry in shard_list.shards]
-        shares = np.array([entry.stop - entry.start for entry in shard_list.shards], np.float32) / shard_list.classes
+        sizes = [entry.stop - entry.start for entry in shard_list.shards]
+        shares = np.array([size / shard_list.classes for size in sizes], np.float32)
         self.manifest = gather_manifests(shard_list, [bundle.manifest for bundle in bundles])
         self.folder, self.labels, self.names = folder, gather_labels(bundles), gather_names(bundles)
         self.device, self.threads, self.kernels = "cpu", 1, None
         self.dense = self.certified = self.row_answers = None
         self.plan = GatheredPlan(ask, shares, exact=False)
-        self.exact = GatheredPlan(ask, shares, exact=True)
+        self.exact = self.exact_plan = GatheredPlan(ask, shares, exact=True)
         self.is_exact = False
 
     def make_probe(self) -> FloatArray:
@@ -108,7 +110,7 @@ class GatheredHead(Head):
     def choose_plan(self, rows: int, k: int, exact: bool, *, proof: bool = True) -> tuple[Plan, str]:
         if not exact:
             return self.plan, self.manifest.normalizer
-        return self.exact, "bounded" if proof and self.manifest.exact_plan is not None else "exact"
+        return self.exact_plan, "bounded" if proof and self.manifest.exact_plan is not None else "exact"
 
     def choose_sample_plan(self, rows: int, top_k: int | None, bias: Bias | None) -> tuple[Plan, str]:
         if top_k is None:

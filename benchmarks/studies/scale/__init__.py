@@ -1,0 +1,1 @@
+"""What several processes, shards and machines cost and bring."""

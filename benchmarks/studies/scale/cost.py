@@ -1,0 +1,104 @@
+"""The cost model of docs/scaling.md beside what is measured: one row, one thread, whole and in shards."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from shortlist.core.filters import UNRESTRICTED
+from shortlist.fleet.shards.exchange import Question, pack_question, unpack_answer
+from shortlist.fleet.shards.merge import merge_results
+from shortlist.fleet.shards.shard import open_shard
+from shortlist.fleet.shards.shard_list import read_shard_list
+from shortlist.head import Head
+
+from .contexts import make_contexts
+from .heads import open_bundle, open_shard_folder
+
+K, DIM = 10, 128
+SHARDS = (1, 2, 4, 8)
+CALLS = 40
+BANDWIDTH_FLOATS = 32 << 20  # 128 MiB: more than caches hold
+
+
+@dataclass
+class Cost:
+    """What a query costs. Times in us. bytes: of weights that one shard reads. messages: bytes to and from all."""
+
+    method: str
+    classes: int
+    shards: int
+    bytes: int
+    predicted_us: float
+    slowest_us: float
+    merge_us: float
+    messages: int
+
+
+def measure_costs(cache: Path, sizes: list[int], method: str) -> list[dict[str, object]]:
+    """Every size in every number of shards."""
+    bandwidth = measure_bandwidth()
+    print(f"one thread reads {bandwidth / 1e9:.1f} GB/s")
+    costs = []
+    for classes in sizes:
+        bundle = open_bundle(cache, classes, DIM, method)
+        for shards in SHARDS:
+            folder = open_shard_folder(bundle, shards)
+            costs.append(measure_cost(folder, method, bandwidth))
+            print(costs[-1], flush=True)
+    return [asdict(cost) for cost in costs]
+
+
+def measure_bandwidth() -> float:
+    """Bytes a second at which one thread multiplies a matrix that no cache holds with a vector."""
+    matrix = np.ones((BANDWIDTH_FLOATS // DIM, DIM), np.float32)
+    vector = np.ones(DIM, np.float32)
+    return matrix.nbytes / (time_call(lambda: matrix @ vector) / 1e6)
+
+
+def measure_cost(folder: Path, method: str, bandwidth: float) -> Cost:
+    """One number of shards, each timed by itself, as on machines of their own."""
+    shard_list = read_shard_list(folder)
+    contexts = make_contexts(CALLS, shard_list.dim, seed=2)
+    questions = [pack_question(Question(row[None], K, class_filter=UNRESTRICTED)) for row in contexts]
+    times, answers, read = [], [], 0
+    for number in range(len(shard_list.shards)):
+        shard = open_shard(folder, number, threads=1)
+        times.append(time_calls([partial(shard.answer, message) for message in questions]))
+        answers.append(shard.answer(questions[0]))
+        read = max(read, count_bytes(shard.head))
+        del shard
+    merge = time_call(lambda: merge_results([unpack_answer(answer) for answer in answers], K))
+    sizes = len(questions[0]) * len(answers) + sum(map(len, answers))
+    predicted = read / bandwidth * 1e6
+    return Cost(
+        method, shard_list.classes, len(answers), read, round(predicted), round(max(times)), round(merge, 1), sizes
+    )
+
+
+def count_bytes(head: Head) -> int:
+    """Bytes of weights that a query reads, by the manifest's share of dense."""
+    manifest, quality = head.manifest, head.manifest.quality
+    share = 1.0 if quality is None else quality.cost_bytes
+    return int(4 * manifest.classes * manifest.dim * share)
+
+
+def time_call(call: Callable[[], object]) -> float:
+    """The median time of a call, in us."""
+    return time_calls([call] * CALLS)
+
+
+def time_calls(calls: Sequence[Callable[[], object]]) -> float:
+    """The median time of some calls after the first one, in us."""
+    calls[0]()
+    times = []
+    for call in calls:
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times) * 1e6
