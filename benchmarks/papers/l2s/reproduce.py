@@ -20,8 +20,7 @@ from shortlist.plans.common.base import Routed
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
-from shortlist_exporter.methods.l2s import find_best_classes
-from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets
+from shortlist_models.l2s.candidate_sets import BestClasses, ScreenOptions, choose_candidate_sets, find_best_classes
 from shortlist_models.l2s.screened import ScreenedSoftmax
 from shortlist_models.l2s.training import Screen, train_screen
 from shortlist_models.progress import Progress
@@ -116,7 +115,7 @@ def load_samples(data: DataSet, words: int, cache: Path, report: Progress) -> tu
     labels_path = cache / f"labels-{words}.pt"
     fit = torch.from_numpy(data.fit.contexts)
     if not labels_path.is_file():
-        torch.save(find_best_classes(data.dense, fit, LABEL_DEPTH, report).ids, labels_path)
+        torch.save(find_best_classes(data.dense.module, fit, LABEL_DEPTH, report).ids, labels_path)
     assert data.fit.targets is not None
     assert data.test.targets is not None
     labels = BestClasses(torch.load(labels_path, weights_only=True), data.dense.classes)

@@ -8,6 +8,7 @@ from shortlist.core.results import FloatArray
 from shortlist.head import Head
 from shortlist.kernels.grouped.effort import Look
 from shortlist.plans.grouped import GroupedPlan
+from shortlist.plans.screen.plan import ScreenPlan
 from shortlist_exporter.methods.grouped import count_first_columns
 
 COUNT_CHUNK_ROWS = 512
@@ -23,6 +24,8 @@ def measure_macs(head: Head, contexts: FloatArray, k: int) -> float:
         return 1.0
     parts = [contexts[start : start + COUNT_CHUNK_ROWS] for start in range(0, len(contexts), COUNT_CHUNK_ROWS)]
     scored = np.concatenate([head.topk_by_plan(part, k).scored for part in parts])
+    if isinstance(head.plan, ScreenPlan) and head.plan.settings.second_stage:
+        return float(count_staged(head, head.plan, contexts, scored).mean()) / (manifest.classes * manifest.dim)
     return float(count_rows(head, scored, k).mean()) / (manifest.classes * manifest.dim)
 
 
@@ -37,6 +40,19 @@ def count_rows(head: Head, scored: npt.NDArray[np.int32], k: int) -> Counts:
     else:
         first = fit["clusters" if manifest.method == "l2s" else "experts"] * dim
     counts: Counts = first + scored.astype(np.float64) * dim
+    return counts
+
+
+def count_staged(head: Head, plan: ScreenPlan, contexts: FloatArray, scored: npt.NDArray[np.int32]) -> Counts:
+    """The same of plan `screen` with a second stage: screen, terms, previews of a row's sets, then exact scores.
+
+    Rows that dense answers, of which all classes are scored, are counted with what came before.
+    """
+    fit, dim = head.manifest.fit, head.manifest.dim
+    previewed = [plan.sets.unite(route).ids.size if route else 0 for route in plan.choose_routes(contexts)]
+    exact = np.where(scored == head.manifest.classes, scored + plan.settings.full_view, scored)
+    first = dim * (fit["clusters"] + fit["width"] + fit["tail_terms"])
+    counts: Counts = first + np.array(previewed) * float(fit["width"]) + exact * float(dim)
     return counts
 
 

@@ -15,6 +15,7 @@ import torch
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
 from shortlist_models.rescored.grouped import GroupedSoftmax
+from shortlist_models.tail import TailTerms
 from torch import Tensor
 
 from shortlist_exporter.inputs.sources import Dense
@@ -75,7 +76,7 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     column = graph.node("Squeeze", ["tail_column", graph.tensor("last", np.array([1], np.int64))], "tail_product")
     offset = graph.tensor("tail_offset", np.float32(module.tail.offset))
     if len(module.tail_terms.offsets):
-        column = graph.node("Add", [column, add_tail_terms(graph, module)], "tail_with_terms")
+        column = graph.node("Add", [column, add_tail_terms(graph, module.tail_terms)], "tail_with_terms")
     graph.node("Add", [column, offset], "tail")
     integers, row_scale = add_quantized_contexts(graph, "projected")
     bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
@@ -86,13 +87,13 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     graph.node("Add", [scaled_products, graph.tensor("reach", module.groups.reach.numpy())], "scores")
 
 
-def add_tail_terms(graph: GraphBuilder, module: GroupedSoftmax) -> str:
-    """Add the log of the sum of the tail's terms, [B]."""
-    vectors = graph.tensor("tail_terms", module.tail_terms.vectors.numpy().T)
-    offsets = graph.tensor("tail_term_offsets", module.tail_terms.offsets.numpy())
-    terms = graph.node("Add", [graph.node("MatMul", ["context", vectors], "term_products"), offsets], "terms")
+def add_tail_terms(graph: GraphBuilder, terms: TailTerms) -> str:
+    """Add the log of the sum of the terms for `context` [B, d]; returns its name, [B]."""
+    vectors = graph.tensor("tail_terms", terms.vectors.numpy().T)
+    offsets = graph.tensor("tail_term_offsets", terms.offsets.numpy())
+    sums = graph.node("Add", [graph.node("MatMul", ["context", vectors], "term_products"), offsets], "terms")
     last = graph.tensor("term_axis", np.array([1], np.int64))
-    return graph.node("ReduceLogSumExp", [terms, last], "terms_sum", keepdims=0)
+    return graph.node("ReduceLogSumExp", [sums, last], "terms_sum", keepdims=0)
 
 
 def add_previews(graph: GraphBuilder, module: GroupedSoftmax) -> None:

@@ -2,6 +2,7 @@
 
 screen.onnx: `context` [B, d] -> `scores` [B, r]. clusters/NNNN.onnx: `context` [B, d], `k` [1] -> `logits` [B, n],
 `top_logits`, `top_index` [B, k], `log_normalizer` [B]; with a second stage `context` -> `logits` alone.
+terms.onnx, with terms of the tail: `context` [B, d] -> `tail` [B].
 clusters/fused.onnx, without a second stage: `context` [1, d], `k` [1] -> `best_scores`, `best_clusters` [1, 2] (of one
 cluster, one) and as a cluster's: equals the screen and the best cluster's graph one after the other, but with one call.
 clusters/any.onnx, beside it: as a cluster's, with `first` and `last` [1], the cluster's place among the sets end to
@@ -28,6 +29,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .builder import GraphBuilder, GraphFiles, make_value
 from .dense import add_finish, name_logits
+from .grouped import add_tail_terms
 from .quantized import add_scaled_products
 
 SETS_FILE, PREVIEWS_FILE = "sets", "previews"
@@ -40,6 +42,8 @@ def write_graphs(folder: Path, dense: Dense, module: ScreenedSoftmax) -> GraphFi
     roles, arrays = {"screen": write_screen(folder, module)}, dict[str, RawArray]()
     if module.low_rank is not None:
         roles["tail"] = write_tail(folder, dense, module.low_rank)
+    if len(module.tail_terms.offsets):
+        roles["terms"] = write_terms(folder, module)
     below = folder / "clusters"
     below.mkdir()
     sets = [ids.numpy() for ids in module.sets]
@@ -128,6 +132,14 @@ def write_tail(folder: Path, dense: Dense, basis: Basis) -> str:
     name_logits(graph, add_finish(graph, dense, products))
     context = make_value("context", TensorProto.FLOAT, ["B", dense.dim])
     return graph.save("tail", [context], [make_value("logits", TensorProto.FLOAT, ["B", dense.classes])]).name
+
+
+def write_terms(folder: Path, module: ScreenedSoftmax) -> str:
+    """Write terms.onnx: `context` [B, d] -> `tail` [B], what all but the best classes add to a normaliser."""
+    graph, dim = GraphBuilder(folder), module.vectors.shape[1]
+    graph.node("Identity", [add_tail_terms(graph, module.tail_terms)], "tail")
+    context = make_value("context", TensorProto.FLOAT, ["B", dim])
+    return graph.save("terms", [context], [make_value("tail", TensorProto.FLOAT, ["B"])]).name
 
 
 def write_cluster(folder: Path, name: str, layer: Dense, start: int) -> str:

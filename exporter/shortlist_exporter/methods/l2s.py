@@ -12,9 +12,11 @@ from pydantic import Field
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.errors import BadInput
 from shortlist_models import context_basis
-from shortlist_models.l2s.candidate_sets import Background, BestClasses, ScreenOptions
+from shortlist_models.l2s.candidate_sets import Background, BestClasses, ScreenOptions, find_best_classes
 from shortlist_models.l2s.screened import ScreenedSoftmax, SecondStage
 from shortlist_models.l2s.training import train_screen
+from shortlist_models.rescored.groups import group_similar_classes
+from shortlist_models.tail import start_terms
 
 from shortlist_exporter.core.types import Cost, FloatArray, Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
@@ -23,9 +25,10 @@ from shortlist_exporter.inputs.sources import Dense
 
 from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
 
-DENSE_CHUNK_CONTEXTS = 1024
+BACKGROUND_CHUNK_ROWS = 256
 BACKGROUND_CLASSES = 1000  # of a context, the most probable ones
 SCREEN_CALIBRATION_ROWS = 20_000
+TERM_FIT_ROWS = 64_000  # contexts that terms of the tail are fitted to
 
 
 class L2sOptions(Options):
@@ -50,6 +53,7 @@ class L2sOptions(Options):
     full_view: int | None = Field(default=None, ge=1, description="N of the second stage; V/192 by default")
     second_probe: float = Field(default=0.0, ge=0, lt=1, description="share of queries, by small margin, with one more")
     tail_rank: int = Field(default=0, ge=0, description="rank of the low-rank tail; 0: a constant a cluster")
+    tail_terms: int = Field(default=0, ge=0, description="terms of the second stage's tail; 0: a constant a cluster")
     fallback: float = Field(default=0.0, ge=0, lt=1, description="share of queries, by small margin, that go to dense")
     checkpoint: str = Field(default="", description="file that training resumes from")
 
@@ -66,14 +70,14 @@ class L2sMethod(DenseMethod):
         method_options = fill_defaults(parse_options(L2sOptions, options), dense)
         check_options(method_options, dense, len(contexts))
         rows = torch.from_numpy(contexts)
-        best = find_best_classes(dense, rows, method_options.depth, progress)
+        best = find_best_classes(dense.module, rows, method_options.depth, progress)
         screen = train_screen(
             rows,
             best,
             make_screen_options(method_options, seed),
             choose_always(method_options, best),
             progress,
-            parse_checkpoint(method_options),
+            Path(method_options.checkpoint) if method_options.checkpoint else None,
             measure_background(dense, rows, method_options.background, seed, progress),
         )
         module = ScreenedSoftmax(
@@ -85,6 +89,9 @@ class L2sMethod(DenseMethod):
         )
         if method_options.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, method_options.tail_rank)
+        if method_options.tail_terms:
+            progress("tail", 0, 1)
+            fit_tail_terms(module, dense, method_options, rows[shuffle_rows(len(rows), seed)[:TERM_FIT_ROWS]], seed)
         return calibrate(module, dense, method_options, rows, seed, screen.history)
 
     def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
@@ -112,16 +119,17 @@ def calibrate(
         method_options.probes,
         calibrate_margin(module, sample, method_options.second_probe),
     )
-    if not method_options.tail_rank:
+    if not method_options.tail_rank and not method_options.tail_terms:
         module.calibrate_tail(sample)
     candidates = module.count_candidates(sample)
     staged = method_options.second_stage != "none"
     settings = ScreenSettings(
         probes=method_options.probes,
         probe_margin=module.probe_margin,
-        dense_margin=calibrate_margin(module, sample, method_options.fallback),
+        dense_margin=0.0 if method_options.tail_terms else calibrate_margin(module, sample, method_options.fallback),
         second_stage=staged,
         full_view=(method_options.full_view or 0) if staged else 0,
+        **calibrate_terms(module, sample, method_options),
     )
     fit = method_options.model_dump(exclude={"checkpoint", "probes", "full_view"})
     return Fitted(
@@ -130,6 +138,25 @@ def calibrate(
         settings,
         fit | {"candidates": candidates, "history": history},
     )
+
+
+def fit_tail_terms(module: ScreenedSoftmax, dense: Dense, options: L2sOptions, rows: torch.Tensor, seed: int) -> None:
+    """Fit the terms of a screen with a second stage to `rows` [n, d], beside classes that it scores exactly."""
+    assert module.second_stage is not None
+    real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
+    preview = context_basis(dense.module.weight, rows, options.width or dense.dim).preview[real]
+    similar = real[group_similar_classes(preview, None, min(options.tail_terms, len(real)), seed).order]
+    start = start_terms(dense.module.weight, dense.module.bias, similar, min(options.tail_terms, len(real)))
+    beside = min(module.second_stage.full_view, *(len(ids) for ids in module.sets))
+    module.fit_tail_terms(rows, start, beside, seed)
+
+
+def calibrate_terms(module: ScreenedSoftmax, sample: torch.Tensor, options: L2sOptions) -> dict[str, Any]:
+    """The settings of a tail of terms; none without."""
+    if not options.tail_terms:
+        return {}
+    dense_tail = module.calibrate_dense_tail(sample, options.fallback)
+    return {"tail_beside": module.beside, "tail_limit": module.tail_limit, "dense_tail": dense_tail}
 
 
 def calibrate_margin(module: ScreenedSoftmax, sample: torch.Tensor, share: float) -> float:
@@ -173,13 +200,20 @@ def check_options(options: L2sOptions, dense: Dense, rows: int) -> None:
         raise BadInput(f"option budget={options.budget:g} is under depth={options.depth}: a set must hold an answer")
     if options.probes > options.clusters:
         raise BadInput(f"option probes={options.probes} is over clusters={options.clusters}: choose fewer")
-    if options.tail_rank > dense.dim:
-        raise BadInput(f"option tail_rank={options.tail_rank} is over d = {dense.dim}: choose a lower rank")
+    check_tails(options, dense)
     if options.width is not None:
         check_width(options.width, dense)
     outside = [i for i in parse_ids(options.always) if not 0 <= i < dense.classes]
     if outside:
         raise BadInput(f"option always holds id {outside[0]} but classes go from 0 to {dense.classes - 1}")
+
+
+def check_tails(options: L2sOptions, dense: Dense) -> None:
+    """Raise BadInput for a tail that the layer or the sets cannot have."""
+    if options.tail_rank > dense.dim:
+        raise BadInput(f"option tail_rank={options.tail_rank} is over d = {dense.dim}: choose a lower rank")
+    if options.tail_terms and (options.second_stage == "none" or options.tail_rank):
+        raise BadInput("option tail_terms is of a second stage alone: --set second_stage=int8, leave tail_rank out")
 
 
 def parse_ids(text: str) -> list[int]:
@@ -188,16 +222,6 @@ def parse_ids(text: str) -> list[int]:
         return [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise BadInput(f"option always={text} is no list of ids: write 1,2,3") from None
-
-
-def find_best_classes(dense: Dense, contexts: torch.Tensor, depth: int, progress: Progress) -> BestClasses:
-    """The dense layer's best `depth` classes of every context."""
-    module, parts = dense.module, []
-    with torch.inference_mode():
-        for start in range(0, len(contexts), DENSE_CHUNK_CONTEXTS):
-            parts.append(module.logits(contexts[start : start + DENSE_CHUNK_CONTEXTS]).topk(depth, dim=1).indices)
-            progress("exact best classes", min(start + DENSE_CHUNK_CONTEXTS, len(contexts)), len(contexts))
-    return BestClasses(torch.cat(parts).clone(), dense.classes)
 
 
 def measure_background(
@@ -210,12 +234,12 @@ def measure_background(
     module, ids, values = dense.module, [], []
     depth = min(BACKGROUND_CLASSES, dense.real_classes)
     with torch.inference_mode():
-        for start in range(0, len(sample), DENSE_CHUNK_CONTEXTS // 4):
-            softened = (module.logits(contexts[sample[start : start + DENSE_CHUNK_CONTEXTS // 4]]) / 2).softmax(dim=1)
+        for start in range(0, len(sample), BACKGROUND_CHUNK_ROWS):
+            softened = (module.logits(contexts[sample[start : start + BACKGROUND_CHUNK_ROWS]]) / 2).softmax(dim=1)
             best = softened.topk(depth, dim=1, sorted=False)
             ids.append(best.indices.int())
             values.append(best.values)
-            progress("background of the sets", min(start + DENSE_CHUNK_CONTEXTS // 4, len(sample)), len(sample))
+            progress("background of the sets", min(start + BACKGROUND_CHUNK_ROWS, len(sample)), len(sample))
     return Background(sample, torch.cat(ids).clone(), torch.cat(values).clone())
 
 
@@ -240,11 +264,6 @@ def choose_always(options: L2sOptions, best: BestClasses) -> torch.Tensor | None
     frequent = torch.bincount(best.ids.reshape(-1), minlength=best.classes).argsort(descending=True, stable=True)
     ids = torch.cat([frequent[: options.always_top], torch.tensor(parse_ids(options.always), dtype=torch.int64)])
     return torch.unique(ids) if len(ids) else None
-
-
-def parse_checkpoint(options: L2sOptions) -> Path | None:
-    """The file of the option `checkpoint`, where training keeps its state; None where it is empty."""
-    return Path(options.checkpoint) if options.checkpoint else None
 
 
 def fit_second_stage(options: L2sOptions, dense: Dense, contexts: torch.Tensor) -> SecondStage | None:
@@ -274,7 +293,7 @@ def estimate_cost(dense: Dense, options: L2sOptions, mean: float) -> Cost:
         exact = min(mean, options.full_view) * dense.dim
         macs = screen + dense.dim * options.width + mean * options.width + exact
         read = 4 * (screen + dense.dim * options.width + exact) + mean * options.width
-    tail = options.tail_rank * (dense.classes + dense.dim)
+    tail = options.tail_rank * (dense.classes + dense.dim) + options.tail_terms * dense.dim
     macs, read = macs + tail, read + 4 * tail
     share = options.fallback
     return Cost(macs=(1 - share) * macs / whole + share, bytes=(1 - share) * read / (4 * whole) + share)

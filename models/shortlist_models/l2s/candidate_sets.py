@@ -7,6 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shortlist_models.full import FullSoftmax
+from shortlist_models.progress import Progress
+
+BEST_CHUNK_ROWS = 1024
+
 
 @dataclass(frozen=True)
 class BestClasses:
@@ -14,6 +19,16 @@ class BestClasses:
 
     ids: Tensor
     classes: int
+
+
+def find_best_classes(dense: FullSoftmax, contexts: Tensor, depth: int, progress: Progress) -> BestClasses:
+    """The dense layer's best `depth` classes of every one of `contexts` [n, d]."""
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(contexts), BEST_CHUNK_ROWS):
+            parts.append(dense.logits(contexts[start : start + BEST_CHUNK_ROWS]).topk(depth, dim=1).indices)
+            progress("exact best classes", min(start + BEST_CHUNK_ROWS, len(contexts)), len(contexts))
+    return BestClasses(torch.cat(parts).clone(), len(dense.weight))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows
+from shortlist_models.tail import TailTerms, fit_terms, measure_best
 
 TAIL_CHUNK_ROWS = 256
 
@@ -41,6 +42,8 @@ class ScreenedSoftmax(nn.Module):
 
     vectors: [r, d] of the screen. sets: ascending ids of each cluster. tail: [r], log(Z / Z of the set), so that the
     normaliser of an answer is that of its set times exp(tail). probes: clusters that one context opens.
+    tail_terms: where there are some, the normaliser is instead of the best `beside` classes, and of the rest by them,
+    at most `tail_limit` over these.
     """
 
     vectors: Tensor
@@ -55,6 +58,8 @@ class ScreenedSoftmax(nn.Module):
         self.probes = probes
         self.probe_margin = 0.0
         self.low_rank: Basis | None = None
+        self.tail_terms = TailTerms(torch.empty(0, dense.weight.shape[1]), torch.empty(0))
+        self.beside, self.tail_limit = 0, 0.0
         self.second_stage = second_stage
         padding: Tensor | None = dense.padding
         self.sets = sets if padding is None else [ids[padding[ids] == 0] for ids in sets]
@@ -140,6 +145,28 @@ class ScreenedSoftmax(nn.Module):
         counts = torch.bincount(owner, minlength=len(self.sets))
         sums = torch.zeros(len(self.sets)).index_add_(0, owner, gap)
         self.tail = torch.where(counts > 0, sums / counts.clamp(min=1), gap.mean())
+
+    def fit_tail_terms(self, contexts: Tensor, start: TailTerms, beside: int, seed: int) -> None:
+        """Fit terms beside the best `beside` classes of `contexts` [n, d], from a `start` on."""
+        self.beside = beside
+        inside, outside = self.measure_rest(contexts)
+        self.tail_terms = fit_terms(start, contexts, inside, outside, seed)
+        self.tail_limit = float((outside - inside).max())
+
+    def measure_rest(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
+        """The logs [n] of the sums of exp over the best `beside` classes of `contexts` [n, d], and over all others."""
+        with torch.no_grad():
+            chunks = torch.split(contexts, TAIL_CHUNK_ROWS)
+            parts = [measure_best(self.dense.logits(part), self.beside) for part in chunks]
+        inside, outside = zip(*parts, strict=True)
+        return torch.cat(inside), torch.cat(outside)
+
+    def calibrate_dense_tail(self, contexts: Tensor, share: float) -> float | None:
+        """The nats of the rest by terms over the best classes that `share` of `contexts` [n, d] are over; or None."""
+        if share == 0:
+            return None
+        over = (self.tail_terms(contexts) - self.measure_rest(contexts)[0]).clamp(max=self.tail_limit)
+        return float(over.quantile(1 - share))
 
     def calibrate_margin(self, contexts: Tensor, share: float) -> float:
         """The margin of the two best clusters that `share` of `contexts` [n, d] are under, in units of `margins`."""

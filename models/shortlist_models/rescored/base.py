@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import multiply_integers, pack_rows, quantize_rows
-
-from .tail import TailTerms, fit_terms, start_terms
+from shortlist_models.tail import TailTerms, fit_terms, measure_best, start_terms
 
 CALIBRATION_CHUNK_ROWS = 256  # contexts whose logits are computed at once, of layers that are not large
 MAX_CHUNK_LOGITS = 1 << 25  # of large ones: 128 MiB in float32, of which a few are there at a time
@@ -113,9 +112,7 @@ class RescoredSoftmax(nn.Module):
 
     def measure_best(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """The same over the best `full_view` classes, and over all other classes."""
-        logits = self.dense.logits(contexts)
-        best = logits.topk(min(self.full_view, len(self.order)), dim=1)
-        return best.values.logsumexp(dim=1), logits.scatter_(1, best.indices, -torch.inf).logsumexp(dim=1)
+        return measure_best(self.dense.logits(contexts), min(self.full_view, len(self.order)))
 
     def finish(self, products: Tensor) -> Tensor:
         """Apply logit scale and soft-cap to W h + b [B, m] by position."""

@@ -45,6 +45,7 @@ SHARED: Graphs = {
 STAGED_SCREEN: Graphs = {
     "screen": (CONTEXT, {"scores": "float * sets"}),
     "tail": (CONTEXT, LOGITS),
+    "terms": (CONTEXT, {"tail": "float *"}),
     "cluster": (CONTEXT, {"logits": "float * part"}),
 }
 GROUPED: Graphs = {

@@ -89,7 +89,7 @@ class PreviewSettings(PlanSettings):
 class ScreenSettings(PlanSettings):
     """Plan `screen`. A margin is the difference of the two best clusters' scores over the size of the best."""
 
-    adjustable: ClassVar[tuple[str, ...]] = ("probes", "probe_margin", "dense_margin", "full_view")
+    adjustable: ClassVar[tuple[str, ...]] = ("probes", "probe_margin", "dense_margin", "full_view", "dense_tail")
     of_previews: ClassVar[tuple[str, ...]] = ("full_view",)
 
     probes: Count = Field(description="clusters that a row opens; a class in several of them is scored once")
@@ -97,6 +97,22 @@ class ScreenSettings(PlanSettings):
     dense_margin: Margin = Field(description="rows of a smaller margin go to dense, where the bundle has it")
     second_stage: bool = Field(description="the clusters' graphs give previews, the best of which are scored exactly")
     full_view: CountOrNone = Field(description="classes that the second stage scores exactly; 0 without one")
+    tail_beside: Count | None = Field(
+        default=None, description="best classes beside which terms guess the rest; no number: there are no terms"
+    )
+    tail_limit: Nats = Field(default=0.0, description="nats that the rest by terms may be over these best classes")
+    dense_tail: Nats | None = Field(
+        default=None, description="rows whose rest by terms is more nats over these best classes go to dense"
+    )
+
+    @model_validator(mode="after")
+    def check_terms(self) -> Self:
+        """Raise ValueError for terms without a second stage, and for a limit of the rest without terms."""
+        if self.tail_beside is not None and not self.second_stage:
+            raise ValueError(f"tail_beside={self.tail_beside} is of heads with a second stage: leave it out")
+        if self.dense_tail is not None and self.tail_beside is None:
+            raise ValueError(f"dense_tail={self.dense_tail:g} is of heads with terms of the tail: leave it out")
+        return self
 
 
 class GatedSettings(PlanSettings):

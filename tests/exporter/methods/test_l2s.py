@@ -11,6 +11,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.l2s import calibrate_margin
 from shortlist_exporter.methods.registry import METHODS
+from shortlist_models import tail
 from shortlist_models.l2s.screened import ScreenedSoftmax
 
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
@@ -18,14 +19,17 @@ from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_cont
 pytestmark = pytest.mark.slow
 
 OPTIONS = {"clusters": "6", "budget": "40", "rounds": "1", "epochs": "1"}
+STAGED = {"second_stage": "int8", "width": "12", "full_view": "30"}
 FORMS = {
     "one probe": {},
     "two probes": {"probes": "2"},
-    "second stage": {"second_stage": "int8", "width": "12", "full_view": "30"},
-    "second stage, two probes": {"second_stage": "int8", "width": "12", "full_view": "30", "probes": "2"},
+    "second stage": STAGED,
+    "second stage, two probes": STAGED | {"probes": "2"},
     "fall-back": {"fallback": "0.3"},
     "second probe": {"second_probe": "0.3"},
     "low-rank tail": {"tail_rank": "3"},
+    "terms": STAGED | {"tail_terms": "8"},
+    "terms, fall-back": STAGED | {"tail_terms": "8", "fallback": "0.3"},
 }
 contexts = make_contexts(600)
 rows = contexts.contexts[-60:]
@@ -44,7 +48,9 @@ def dense():
 
 @pytest.fixture(scope="module")
 def head(form, dense, tmp_path_factory):
-    return make_head(tmp_path_factory.mktemp("l2s"), dense, contexts, method="l2s", options=OPTIONS | FORMS[form])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tail, "STEPS", 200)
+        return make_head(tmp_path_factory.mktemp("l2s"), dense, contexts, method="l2s", options=OPTIONS | FORMS[form])
 
 
 def test_answers_are_exactly_scored_distinct_and_never_padding(head, dense):
@@ -81,8 +87,8 @@ def test_scored_says_how_many(head, form):
     scored = head.topk(rows, 5).scored
     dense_share = (scored == CLASSES).mean()
     assert scored.min() >= 5
-    assert (dense_share > 0) == (form == "fall-back")
-    if form == "fall-back":
+    assert (dense_share > 0) == ("fall-back" in form)
+    if "fall-back" in form:
         assert 0.05 < dense_share < 0.7
 
 
@@ -120,6 +126,21 @@ def test_logprobs_are_those_of_the_answers(head):
     np.testing.assert_allclose(head.logprobs(rows, top.ids), top.logprobs, atol=0.05)
 
 
+def test_terms_are_added_to_the_best_classes_scored_exactly(dense, tmp_path, monkeypatch):
+    monkeypatch.setattr(tail, "STEPS", 200)
+    whole = STAGED | {"width": str(DIM), "always_top": str(CLASSES), "tail_terms": "8", "fallback": "0.3"}
+    head = make_head(tmp_path, dense, contexts, method="l2s", options=OPTIONS | whole)
+    beside, limit = head.manifest.settings.tail_beside, head.manifest.settings.tail_limit
+    top, logits = head.topk_by_plan(rows, 5), logits_of(dense, rows)
+    inside = np.log(np.exp(-np.sort(-logits, axis=1)[:, :beside]).sum(axis=1))
+    rest = np.minimum(head.plan.terms.graph(context=rows)[0], inside + limit)
+    normalizer, by_dense = logits[np.arange(len(rows)), top.ids[:, 0]] - top.logprobs[:, 0], top.scored == CLASSES
+    assert 0.05 < by_dense.mean() < 0.7
+    assert (rest - inside)[by_dense].mean() > (rest - inside)[~by_dense].mean()
+    np.testing.assert_allclose(normalizer[by_dense], np.log(np.exp(logits).sum(axis=1))[by_dense], atol=1e-3)
+    np.testing.assert_allclose(normalizer[~by_dense], np.logaddexp(inside, rest)[~by_dense], atol=0.02)
+
+
 def test_every_class_always_included_is_the_dense_head(dense, tmp_path):
     everything = OPTIONS | {"always_top": str(CLASSES)}
     head = make_head(tmp_path, dense, contexts, method="l2s", options=everything)
@@ -152,6 +173,7 @@ def test_any_screen_answers_any_k(tmp_path_factory, clusters, probes, k, equal):
         ({"always": "1,x"}, "always=1,x is no list of ids"),
         ({"always": "300"}, "always holds id 300"),
         ({"second_stage": "int8", "width": "17"}, "width=17 is over d = 16"),
+        ({"tail_terms": "8"}, "tail_terms is of a second stage alone"),
     ],
 )
 def test_bad_options_are_one_sentence_and_leave_nothing(tmp_path, options, sentence):

@@ -31,6 +31,7 @@ APPROXIMATIONS: dict[str, tuple[str, dict[str, str]]] = {  # name -> method of a
     "l2s": ("l2s", L2S | {"fallback": "0.2"}),
     "l2s-tail": ("l2s", L2S | {"tail_rank": "3"}),
     "l2s-staged": ("l2s", STAGED),
+    "l2s-terms": ("l2s", STAGED | {"tail_terms": "6"}),
 }
 
 

@@ -34,7 +34,7 @@ class GraphScorer:
         second_stage: bool,
     ) -> None:
         self.router, self.graphs, self.list_scorer = router, graphs, list_scorer
-        self.low_rank_tail = list_scorer.low_rank_tail
+        self.low_rank_tail, self.terms = list_scorer.low_rank_tail, list_scorer.terms
         self.exact, self.sets, self.tail = list_scorer.exact, list_scorer.sets, list_scorer.tail
         self.second_stage = second_stage
 
@@ -64,7 +64,7 @@ class GraphScorer:
             if len(route) == 1 and k <= self.sets.sizes[route[0]] and not self.second_stage:
                 together[route[0]].append(row)
             elif route:
-                result = self.score_union(contexts[row : row + 1], scores[row], route, k, settings)
+                result = self.score_union(contexts[row : row + 1], scores[row], route, k, settings, use_dense)
                 groups.append(RowGroup([row], result))
         groups += [RowGroup(rows, self.score_cluster(contexts[rows], i, k)) for i, rows in together.items()]
         result = scatter(groups, len(contexts), k)
@@ -84,7 +84,7 @@ class GraphScorer:
         return PlanResult(ids, top, log_normalizer + self.tail[cluster], scored)
 
     def score_union(
-        self, context: FloatArray, scores: FloatArray, route: Route, k: int, settings: ScreenSettings
+        self, context: FloatArray, scores: FloatArray, route: Route, k: int, settings: ScreenSettings, use_dense: bool
     ) -> PlanResult:
         """The k best classes in the union of the route's sets, for one row [1, d] with these `scores` [r]."""
         ids, positions = self.sets.unite(route)
@@ -102,4 +102,7 @@ class GraphScorer:
         best = find_largest(logits, min(ids.size, max(settings.full_view, RESCORED_PER_K * k)))
         exact = self.exact.score_row(context[0], ids[best])
         logits[best] = exact
-        return rank_row(exact, ids[best], k, logits, tail)
+        result = rank_row(exact, ids[best], k, logits, tail)
+        if self.terms is not None:
+            self.terms.finish(result, context, exact[None], settings.dense_tail if use_dense else None)
+        return result

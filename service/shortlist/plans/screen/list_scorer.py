@@ -12,16 +12,23 @@ from shortlist.plans.common.normalizer import log_sum_exp
 
 from .low_rank_tail import LowRankTail
 from .sets import CandidateSets
+from .term_tail import TermTail
 
 
 class ListScorer:
     """Over rows.onnx, or the loops that equal it."""
 
     def __init__(
-        self, exact: ExactRows, sets: CandidateSets, tail: FloatArray, classes: int, low_rank_tail: LowRankTail | None
+        self,
+        exact: ExactRows,
+        sets: CandidateSets,
+        tail: FloatArray,
+        classes: int,
+        low_rank_tail: LowRankTail | None,
+        terms: TermTail | None,
     ) -> None:
         self.exact, self.sets, self.tail, self.classes = exact, sets, tail, classes
-        self.low_rank_tail = low_rank_tail
+        self.low_rank_tail, self.terms = low_rank_tail, terms
 
     def score(
         self, context: FloatArray, scores: FloatArray, count: int, k: int, class_filter: ClassFilter, row: int
@@ -50,8 +57,15 @@ class ListScorer:
         if self.low_rank_tail is not None:
             log_normalizer = self.low_rank_tail.add_to_row(context, ids, log_normalizer)
         elif ids.size < self.classes:  # else nothing is left to guess
-            guess = log_sum_exp(logits[np.isin(ids, inside)]) + self.tail[order[0]]
+            own = logits[np.isin(ids, inside)]
+            guess = self.guess_normalizer(context, own, order[0])
             log_normalizer = np.maximum(log_normalizer, guess)
         return PlanResult(
             best_ids[None], best[None], np.array([log_normalizer], np.float32), np.array([ids.size], np.int32)
         )
+
+    def guess_normalizer(self, context: FloatArray, logits: FloatArray, best: int) -> np.float32:
+        """The log-normaliser of one `context` [d] whose clusters, of which this is the `best`, have `logits` [n]."""
+        if self.terms is None:
+            return log_sum_exp(logits) + self.tail[best]
+        return self.terms.guess(context[None], logits[None])[0][0]

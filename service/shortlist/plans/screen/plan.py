@@ -35,6 +35,7 @@ from .router import ClusterRouter, Route
 from .set_graphs import open_set_graphs
 from .sets import CandidateSets
 from .single_row import SingleRowScorer
+from .term_tail import TermTail
 
 MAX_LOOP_PROBES = 2  # clusters that loops can open
 
@@ -61,8 +62,8 @@ class ScreenPlan(Plan):
         low_rank = (
             LowRankTail(Graph(bundle.graph("tail"), device, threads), self.sets) if bundle.has_graph("tail") else None
         )
-        exact = ExactRows(bundle, device, threads)
-        list_scorer = ListScorer(exact, self.sets, index["tail"], self.classes, low_rank)
+        exact, self.terms = ExactRows(bundle, device, threads), self.open_terms(bundle, device, threads)
+        list_scorer = ListScorer(exact, self.sets, index["tail"], self.classes, low_rank, self.terms)
         self.graphs = GraphScorer(self.router, graphs, list_scorer, second_stage=self.settings.second_stage)
         self.single: SingleRowScorer | None = None
         self.loops: ScreenLoops | None = None
@@ -73,6 +74,13 @@ class ScreenPlan(Plan):
             self.loops = ScreenLoops.open(bundle, index, threads)
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))
 
+    def open_terms(self, bundle: Bundle, device: str, threads: int) -> TermTail | None:
+        """What guesses the rest of a normaliser by terms; None for heads that have none."""
+        beside = self.settings.tail_beside
+        if beside is None:
+            return None
+        return TermTail(Graph(bundle.graph("terms"), device, threads), beside, self.settings.tail_limit)
+
     @property
     def has_previews(self) -> bool:
         return self.settings.second_stage
@@ -82,11 +90,13 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        use_dense, sets, full_view = self.fallback is not None, self.sets, self.settings.full_view
-        plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
+        use_dense, sets = self.fallback is not None, self.sets
+        wide = k if self.terms is None else max(k, self.count_exact(k))  # terms are guessed beside all exact scores
+        plain = len(contexts) > 0 and wide <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
-        if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
-            result = self.loops.score(contexts, k, self.settings, use_dense, max(full_view, RESCORED_PER_K * k))
+        if plain and few and self.loops is not None and wide <= MAX_COMPILED_K:
+            result = self.loops.score(contexts, wide, self.settings, use_dense, self.count_exact(k))
+            result = result if self.terms is None else self.add_terms(self.terms, result, contexts, k)
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)
         elif 0 < len(contexts) <= self.most_rows:
@@ -96,8 +106,15 @@ class ScreenPlan(Plan):
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
 
+    def add_terms(self, terms: TermTail, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
+        """The k best of a `result` [B, m] with all that was scored exactly for `contexts` [B, d], normalised."""
+        dense_tail = None if self.fallback is None else self.settings.dense_tail
+        terms.finish(result, contexts, result.logits, dense_tail)
+        ids, logits = np.ascontiguousarray(result.ids[:, :k]), np.ascontiguousarray(result.logits[:, :k])
+        return PlanResult(ids, logits, result.log_normalizer, result.scored)
+
     def open_row_answers(self) -> RowAnswers | None:
-        if self.loops is None:
+        if self.loops is None or self.terms is not None:
             return None
         max_k = min(self.sets.smallest, MAX_COMPILED_K, self.classes // DENSE_DIVISOR)
         return self.loops.open_row_answers(max_k, self.settings, self.fallback is not None, self.count_exact)
@@ -133,8 +150,9 @@ class ScreenPlan(Plan):
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         """As `topk` where a row's clusters hold its `ids` or dense answers it; else as `topk` with them allowed."""
         del logits
-        log_normalizer = self.topk(contexts, 1, UNRESTRICTED).log_normalizer
-        rows = [row for row, route in enumerate(self.choose_routes(contexts)) if route and self.misses(route, ids[row])]
+        result, routes = self.topk(contexts, 1, UNRESTRICTED), self.choose_routes(contexts)
+        log_normalizer, by_dense = result.log_normalizer, result.scored == self.classes
+        rows = [i for i, route in enumerate(routes) if route and not by_dense[i] and self.misses(route, ids[i])]
         if rows:
             log_normalizer[rows] = self.topk(contexts[rows], 1, ClassFilter(allow=ids[rows])).log_normalizer
         return log_normalizer

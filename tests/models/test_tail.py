@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from shortlist_models import tail
 from shortlist_models.full import FullSoftmax
-from shortlist_models.rescored import tail
-from shortlist_models.rescored.tail import TailTerms, fit_terms, start_terms
+from shortlist_models.tail import TailTerms, fit_terms, start_terms
 
 GENERATOR = torch.Generator().manual_seed(0)
 CLASSES, DIM, BEST = 600, 12, 10

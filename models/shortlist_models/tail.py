@@ -44,6 +44,12 @@ def start_terms(weight: Tensor, bias: Tensor | None, order: Tensor, count: int) 
     return TailTerms(torch.stack(vectors), torch.stack(offsets))
 
 
+def measure_best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The logs [B] of the sums of exp over the best `count` classes of `logits` [B, V], overwritten, and the others."""
+    best = logits.topk(count, dim=1)
+    return best.values.logsumexp(dim=1), logits.scatter_(1, best.indices, -torch.inf).logsumexp(dim=1)
+
+
 def fit_terms(start: TailTerms, contexts: Tensor, inside: Tensor, outside: Tensor, seed: int) -> TailTerms:
     """Change terms until what they give beside the candidates is the normaliser of `contexts` [n, d].
 
