@@ -10,7 +10,6 @@ The version folder appears only when everything was checked, and is never overwr
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,19 +22,19 @@ from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
-from shortlist.errors import BadInput, NotFound
+from shortlist.errors import BadInput
 
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.estimate import estimate_export
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.class_lists import load_set, load_texts
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
 from shortlist_exporter.methods.registry import METHODS
 
 from .progress import progress_bar
 
-JSON_SUFFIX = ".json"
 WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
     "or a Hugging Face folder"
@@ -97,6 +96,14 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="V names by which requests may ask, as item ids: a JSON list, or one a line",
+    )
+    add(
+        "--set-file",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        dest="set_files",
+        help="a named set of classes, repeatable: ids, or names where there are --names; a JSON list, or one a line",
     )
     add(
         "--at",
@@ -165,6 +172,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         promise=like.promise | request.promise,
         labels=request.labels or like.labels,
         names=request.names or like.names,
+        sets=like.sets | request.sets,
         keep_dense=like.keep_dense and request.keep_dense,
         fallback=like.fallback and request.fallback,
         certificate=like.certificate and request.certificate,
@@ -179,9 +187,11 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
 
 def make_bundle_request(args: argparse.Namespace) -> Request:
     """A request with the arguments of `configure_bundle`, but without labels of a tokenizer."""
+    names = None if args.names is None else Names.make(load_texts(args.names))
     return Request(
         labels=None if args.labels is None else load_texts(args.labels),
-        names=None if args.names is None else Names.make(load_texts(args.names)),
+        names=names,
+        sets=dict(load_set(text, names) for text in args.set_files),
         keep_dense=not args.no_dense,
         fallback=not args.no_fallback,
         certificate=not args.no_certificate,
@@ -213,20 +223,6 @@ def parse_option(option: str) -> tuple[str, str]:
     if not equals or not name:
         raise BadInput(f"--set {option} is not NAME=VALUE, as in --set basis=context")
     return name, value
-
-
-def load_texts(path: Path) -> list[str]:
-    """Load a JSON list of strings, or of a file of another ending its lines; raises NotFound or BadInput."""
-    if not path.is_file():
-        raise NotFound(f"there is no file at {path}")
-    try:
-        content = path.read_text("utf-8")
-        texts = json.loads(content) if path.suffix == JSON_SUFFIX else content.removesuffix("\n").split("\n")
-    except (ValueError, RecursionError):
-        raise BadInput(f"{path} cannot be read: give a JSON list of V strings, or V lines, in UTF-8") from None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"{path} must hold a JSON list of V strings")
-    return texts
 
 
 def make_summary(manifest: Manifest, out: Path) -> Table:

@@ -14,7 +14,7 @@ from .results import BoolArray, DoubleArray, FloatArray, IdArray, IntArray, TopK
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond for each
 class TopKQuery:
-    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists, biases."""
+    """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists, biases, names of sets."""
 
     contexts: FloatArray
     k: int
@@ -22,6 +22,8 @@ class TopKQuery:
     ban: Lists | None = None
     exact: bool = False
     bias: Bias | None = None
+    within: tuple[str, ...] | None = None
+    without: tuple[str, ...] | None = None
 
     @property
     def result_size(self) -> int:

@@ -54,7 +54,7 @@ def create_app(settings: Settings, registry: CollectorRegistry | None = None) ->
         redoc_url=None,
     )
     app.state.service = service
-    v1_routers = inference.make_router(), v1.router, v1_lists.router, v1_recall.router
+    v1_routers = inference.make_router(), v1.router, v1_lists.router, v1_lists.sets_router, v1_recall.router
     for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
     add_docs(app)

@@ -215,7 +215,7 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     head.check_k(query.k)
     bias = parse_bias(query.bias, len(rows), head.manifest.classes)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
-    class_filter = head.check_lists(query.allow, query.ban, len(rows))
+    class_filter = head.check_filter(query.allow, query.ban, len(rows), query.within, query.without)
     kind = id(plan), plan.width(query.k), query.k.bit_length()
     separate = class_filter.restricts or bias is not None
     return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, kind, separate)
