@@ -28,8 +28,8 @@ MIN_LISTED = 2_048  # shorter allow lists are the plan's own affair
 MAX_BANS = 1 << 14  # up to so many, a ban list costs what a short one does
 TIMED_CONTEXTS = 4  # of the calibration's
 SPREADS = 3.0  # so many standard deviations more are asked for than are needed where lists are no matter of scores
-ASKED_FACTOR = 4  # a row of which too few classes are left asks for so many times more
-OWN, LISTED = 0, -1  # ways; all others are the number of classes that are asked for
+ASKED_FACTOR = 16  # a row of which too few classes are left asks for so many times more
+OWN, LISTED, EXACT = 0, -1, -2  # ways; all others are the number of classes that are asked for
 
 
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]
@@ -86,7 +86,16 @@ class ListWays:
             return self.plan.topk(contexts, k, class_filter)
         if way == LISTED:
             return self.score_lists(contexts, k, class_filter)
+        if way == EXACT and (exact := self.find_exact(k)) is not None:
+            result = exact.topk(contexts, k, class_filter)
+            result.risk = np.zeros(len(contexts), np.float32)
+            return result
         return self.ask_for_more(way, contexts, k, class_filter)
+
+    def find_exact(self, k: int) -> Plan | None:
+        """What answers exactly for k, where lists exclude so many of the best classes that a search misses others."""
+        prover = self.plan.prover
+        return self.plan.fallback if prover is None or prover.prefers_dense(k) else prover
 
     # the ways
 
@@ -105,6 +114,7 @@ class ListWays:
             rows = np.array(short)
             lists = class_filter.take(rows)
             way = self.choose_way(k, self.count_permitted(lists, 0), lists, least=ASKED_FACTOR * asked)
+            way = EXACT if way == OWN and self.find_exact(k) is not None else way
             put_rows(result, rows, self.answer(way, contexts[rows], k, lists))
         return result
 
