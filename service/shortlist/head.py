@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.bundle.class_sets import SETS_FOLDER, ClassSets, SetNames
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import require_names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
@@ -39,6 +40,7 @@ from shortlist.plans.common.base import (
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.list_ways import ListWays
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan, open_proofs
 from shortlist.runtime.devices import resolve_device
@@ -68,6 +70,8 @@ class Head(SampledHead):
         self.manifest: Manifest = bundle.manifest
         self.folder = bundle.folder
         self.labels, self.names = bundle.labels(), bundle.names()
+        folders = bundle.folder.parent / SETS_FOLDER, bundle.folder / SETS_FOLDER
+        self.sets = ClassSets(folders, self.manifest.classes, self.manifest.name)
         self.device = resolve_device(device)
         self.threads = threads or count_available_threads()
         self.kernels = name_target() if self.device == "cpu" else None
@@ -79,6 +83,7 @@ class Head(SampledHead):
         own = self.exact if self.is_own_reference else None
         self.plan.prover = self.certified = certified.result() or self.open_certified(bundle, own)
         self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
+        self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
         self.manifest = self.with_device_crossover(bundle)
         self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.plan.open_row_answers()
 
@@ -155,6 +160,7 @@ class Head(SampledHead):
         other.manifest = self.manifest.model_copy(update={"settings": settings})
         other.plan = self.plan.with_settings(settings) if changes else self.plan
         other.row_answers = other.plan.open_row_answers()
+        other.ways = self.ways and self.ways.with_plan(other.plan)
         return other
 
     def check_previews(self, settings: PlanSettings, names: Collection[str]) -> None:
@@ -170,6 +176,8 @@ class Head(SampledHead):
         *,
         allow: IdLists = None,
         ban: IdLists = None,
+        within: SetNames = None,
+        without: SetNames = None,
         bias: BiasLike = None,
         exact: bool = False,
         labels: bool = False,
@@ -186,14 +194,15 @@ class Head(SampledHead):
         bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its whole
         distribution. labels, risk, scores, names: also those of `TopK`. Raises BadInput.
         """
-        is_free, is_plain = allow is None and ban is None and bias is None, not (labels or risk or scores or names)
+        is_free = allow is None and ban is None and bias is None and within is None and without is None
+        is_plain = not (labels or risk or scores or names)
         plain = is_free and is_plain and (self.is_exact or not exact)
         if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
             return TopK(*answer, self.manifest.normalizer, promise=self.manifest.promise)
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
-        class_filter = self.check_lists(allow, ban, len(rows))
+        class_filter = self.check_filter(allow, ban, len(rows), within, without)
         weights = parse_bias(bias, len(rows), self.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
         make = make_scored_topk if scores else make_topk
@@ -274,9 +283,10 @@ class Head(SampledHead):
             score = partial(score_chunks, partial(self.compute_logits, plan), plan, contexts)
             return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.manifest.classes)
         try:
+            search = plan.topk if self.ways is None else self.ways.choose_search(plan, class_filter)
             if 0 < len(contexts) <= plan.max_rows():
-                return plan.topk(contexts, k, class_filter)
-            return run_by_chunks(lambda rows, part: plan.topk(rows, k, part), contexts, class_filter, plan.max_rows())
+                return search(contexts, k, class_filter)
+            return run_by_chunks(lambda rows, part: search(rows, k, part), contexts, class_filter, plan.max_rows())
         except IndexError as error:
             raise self.make_contradiction_error() from error
 

@@ -6,10 +6,18 @@ from typing import Protocol
 
 import numpy.typing as npt
 
+from shortlist.bundle.class_sets import ClassSets, SetNames
 from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import parse_contexts
 from shortlist.core.checks import parse_whole_number
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, parse_filter_lists, parse_id_lists
+from shortlist.core.filters import (
+    UNRESTRICTED,
+    ClassFilter,
+    IdLists,
+    parse_filter_lists,
+    parse_id_lists,
+    restrict_to_members,
+)
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.errors import BadInput
 
@@ -28,10 +36,14 @@ class HeadFacts(Protocol):
 
 
 class HeadArguments:
-    """What checks the arguments of a head by its manifest. names: of classes, None where ids alone are understood."""
+    """What checks the arguments of a head by its manifest.
+
+    names: of classes, None where ids alone are understood. sets: of classes, by name; None where there are none.
+    """
 
     manifest: HeadFacts
     names: Names | None = None
+    sets: ClassSets | None = None
 
     @property
     def classes(self) -> int:
@@ -52,6 +64,20 @@ class HeadArguments:
         lists = (("allow", allow), ("ban", ban))
         allowed, banned = (parse_filter_lists(name, ids, rows, self.classes) for name, ids in lists)
         return ClassFilter(allowed, banned)
+
+    def check_filter(
+        self, allow: IdLists, ban: IdLists, rows: int, within: SetNames = None, without: SetNames = None
+    ) -> ClassFilter:
+        """The lists as of `check_lists`, of classes within and without named sets; raises BadInput, NotFound."""
+        lists = self.check_lists(allow, ban, rows)
+        if within is None and without is None:
+            return lists
+        if self.sets is None:
+            raise BadInput(f"{self.manifest.name} has no sets of classes here: leave within and without out")
+        members = self.sets.find(within, without)
+        if members is None:
+            return lists
+        return restrict_to_members(lists, members.extend(self.classes, permitted=within is None or within == []))
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""

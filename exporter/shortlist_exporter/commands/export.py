@@ -11,7 +11,6 @@ and the manifest say so. The version folder appears only when everything was che
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +19,14 @@ from rich.console import Console
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
-from shortlist.errors import BadInput, NotFound
+from shortlist.errors import BadInput
 
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.estimate import estimate_export
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.class_lists import load_set, load_texts
 from shortlist_exporter.inputs.sampled import complete_contexts, normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
 from shortlist_exporter.methods.base import TrainedMethod
@@ -35,7 +35,6 @@ from shortlist_exporter.methods.registry import METHODS, find_method
 from .progress import progress_bar
 from .summary import make_summary
 
-JSON_SUFFIX = ".json"
 WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
     "or a Hugging Face folder"
@@ -107,6 +106,14 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         help="V names by which requests may ask, as item ids: a JSON list, or one a line",
     )
     add(
+        "--set-file",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        dest="set_files",
+        help="a named set of classes, repeatable: ids, or names where there are --names; a JSON list, or one a line",
+    )
+    add(
         "--at",
         type=parse_depths,
         default=(),
@@ -174,6 +181,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         promise=like.promise | request.promise,
         labels=request.labels or like.labels,
         names=request.names or like.names,
+        sets=like.sets | request.sets,
         keep_dense=like.keep_dense and request.keep_dense,
         fallback=like.fallback and request.fallback,
         certificate=like.certificate and request.certificate,
@@ -189,9 +197,11 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
 
 def make_bundle_request(args: argparse.Namespace) -> Request:
     """A request with the arguments of `configure_bundle`, but without labels of a tokenizer."""
+    names = None if args.names is None else Names.make(load_texts(args.names))
     return Request(
         labels=None if args.labels is None else load_texts(args.labels),
-        names=None if args.names is None else Names.make(load_texts(args.names)),
+        names=names,
+        sets=dict(load_set(text, names) for text in args.set_files),
         keep_dense=not args.no_dense,
         fallback=not args.no_fallback,
         certificate=not args.no_certificate,
@@ -239,17 +249,3 @@ def parse_option(option: str) -> tuple[str, str]:
     if not equals or not name:
         raise BadInput(f"--set {option} is not NAME=VALUE, as in --set basis=context")
     return name, value
-
-
-def load_texts(path: Path) -> list[str]:
-    """Load a JSON list of strings, or of a file of another ending its lines; raises NotFound or BadInput."""
-    if not path.is_file():
-        raise NotFound(f"there is no file at {path}")
-    try:
-        content = path.read_text("utf-8")
-        texts = json.loads(content) if path.suffix == JSON_SUFFIX else content.removesuffix("\n").split("\n")
-    except (ValueError, RecursionError):
-        raise BadInput(f"{path} cannot be read: give a JSON list of V strings, or V lines, in UTF-8") from None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise BadInput(f"{path} must hold a JSON list of V strings")
-    return texts

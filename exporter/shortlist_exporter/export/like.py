@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names, make_path, read_set
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 
@@ -31,7 +32,9 @@ def make_like_request(bundle: Bundle) -> Request:
     fields["promise"] = {int(k): share for k, share in fields.get("promise", {}).items()}
     fields["at"] = tuple(fields.get("at", ()))
     labels, names = bundle.labels(), bundle.names()
-    return Request(method=manifest.method, seed=manifest.seed, labels=labels, names=names, **fields)
+    folder = bundle.folder / SETS_FOLDER
+    sets = {name: read_set(make_path(folder, name)) for name in list_set_names(folder)}
+    return Request(method=manifest.method, seed=manifest.seed, labels=labels, names=names, sets=sets, **fields)
 
 
 def load_like_layer(bundle: Bundle) -> Dense:

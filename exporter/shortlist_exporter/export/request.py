@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shortlist.bundle.class_sets import check_set_name
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import parse_version_folder
 from shortlist.bundle.repository import check_name
+from shortlist.core.filters import check_id_range
+from shortlist.core.results import IdArray
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
 from torch import nn
@@ -26,9 +29,9 @@ class Request:
     that dense is faster are answered by dense. certificate: write what proves exact answers, a quarter of dense's size.
     max_k: the largest k served, by default the number of classes. labels, names: of all classes, to be printed and to
     be asked by. threads: of each session while measuring. report:
-    write the page about the bundle. at: k for each of which requests are measured by themselves. head: a head of the
-    method that was trained elsewhere, as a module or a file of its `state_dict`. item_position: up to which change of
-    the model's items the layer holds them.
+    write the page about the bundle. sets: ids [m] of named sets of classes. at: k for each of which requests are
+    measured by themselves. head: a head of the method that was trained elsewhere, as a module or a file of its
+    `state_dict`. item_position: up to which change of the model's items the layer holds them.
     """
 
     method: str = "svd"
@@ -36,6 +39,7 @@ class Request:
     promise: dict[int, float] = field(default_factory=dict)
     labels: list[str] | None = None
     names: Names | None = None
+    sets: dict[str, IdArray] = field(default_factory=dict)
     keep_dense: bool = True
     fallback: bool = True
     certificate: bool = True
@@ -64,6 +68,9 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput(f"P@{beyond} cannot be measured: k goes from 1 to {request.max_k or real}")
     if not 0 <= request.seed < SEED_LIMIT:
         raise BadInput(f"seed is {request.seed}: give a whole number from 0, under 2**63")
+    for name, ids in request.sets.items():
+        check_set_name(name)
+        check_id_range(f"set {name}", ids, dense.classes)
     check_options(dense, request)
 
 

@@ -39,7 +39,7 @@ from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate,
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
-from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels, write_names
+from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels, write_names, write_sets
 
 MAX_CHUNK_LOGITS = 1 << 25  # of exact answers at once
 MIN_CALIBRATION_ROWS = 500  # fewer say too little of rare misses
@@ -195,6 +195,7 @@ def verify_and_seal(
     check_promise(quality, request.promise)
     write_calibration(folder, head, truth)
     write_labels(folder, request.labels)
+    write_sets(folder, request.sets)
     progress("dense crossover", 0, 1)
     large = request.fallback and draft.reference == "dense"
     crossover = head.measure_crossover(head.plan, truth.contexts) if large else None

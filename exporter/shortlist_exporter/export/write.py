@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
+from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
 from shortlist.bundle.manifest import Manifest, RawArray
 from shortlist.bundle.names import NAME_ROLES, Names
 from shortlist.bundle.reader import CALIBRATION_FILE, GRAPHS_FOLDER, INDEX_FILE, LABELS_FILE, parse_version_folder
+from shortlist.core.results import IdArray
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
@@ -122,6 +125,12 @@ def write_names(folder: Path, names: Names | None) -> GraphFiles:
         (folder / files[role]).parent.mkdir(exist_ok=True)
         array.tofile(folder / files[role])
     return GraphFiles({}, {role: RawArray.describe(files[role], array) for role, array in arrays.items()})
+
+
+def write_sets(folder: Path, sets: Mapping[str, IdArray]) -> None:
+    """Write the named sets of classes, by which requests may restrict their answers, as compressed bitmaps."""
+    for name, ids in sets.items():
+        write_set(folder / SETS_FOLDER, name, pack_set(ids))
 
 
 def write_labels(folder: Path, labels: list[str] | None) -> None:

@@ -43,11 +43,14 @@ class AsyncClient(BaseClient):
     async def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False, scores: bool = False, names: bool = False,
+        risk: bool = False, scores: bool = False, names: bool = False, within: Any = None, without: Any = None,
     ) -> TopK:  # fmt: skip
         lists, more = {"allow": allow, "ban": ban}, {LABELS: labels, RISK: risk, SCORES: scores, NAMES: names}
         outputs = exchange.name_outputs(more)
-        return await self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits))
+        sets = {"within": within, "without": without}
+        return await self.run(
+            exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits, sets)
+        )
 
     async def sample(
         self, model: str, contexts: Any, seed: Any, position: Any = 0, temperature: Any = 1.0, draws: int = 1,
@@ -100,6 +103,21 @@ class AsyncClient(BaseClient):
         from . import items
 
         return await self.run(items.get_items(model))
+
+    async def put_set(self, model: str, name: str, ids: Any) -> None:
+        from . import sets
+
+        await self.run(sets.put_set(model, name, ids))
+
+    async def delete_set(self, model: str, name: str) -> None:
+        from . import sets
+
+        await self.run(sets.delete_set(model, name))
+
+    async def sets(self, model: str) -> list[dict[str, Any]]:
+        from . import sets
+
+        return await self.run(sets.list_sets(model))
 
     async def recall(self, model: str, contexts: Any, *, version: int | None = None) -> dict[str, Any]:
         return await self.run(exchange.recall(model, contexts, version))

@@ -42,7 +42,7 @@ class Client(BaseClient):
     def topk(
         self, model: str, contexts: Any, k: int, *, version: int | None = None,
         allow: Any = None, ban: Any = None, bias: BiasLike = None, exact: bool = False, labels: bool = False,
-        risk: bool = False, scores: bool = False, names: bool = False,
+        risk: bool = False, scores: bool = False, names: bool = False, within: Any = None, without: Any = None,
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
@@ -52,7 +52,8 @@ class Client(BaseClient):
         """
         lists, more = {"allow": allow, "ban": ban}, {LABELS: labels, RISK: risk, SCORES: scores, NAMES: names}
         outputs = exchange.name_outputs(more)
-        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits))
+        sets = {"within": within, "without": without}
+        return self.run(exchange.topk(model, contexts, k, version, lists, bias, exact, outputs, self.limits, sets))
 
     def sample(
         self, model: str, contexts: Any, seed: Any, position: Any = 0, temperature: Any = 1.0, draws: int = 1,
@@ -124,6 +125,24 @@ class Client(BaseClient):
         from . import items
 
         return self.run(items.get_items(model))
+
+    def put_set(self, model: str, name: str, ids: Any) -> None:
+        """Let the server know a set of a model's classes by a name: ids or names [m]; raises the errors of `topk`."""
+        from . import sets
+
+        self.run(sets.put_set(model, name, ids))
+
+    def delete_set(self, model: str, name: str) -> None:
+        """Let the server forget a set that was put; raises NotFound."""
+        from . import sets
+
+        self.run(sets.delete_set(model, name))
+
+    def sets(self, model: str) -> list[dict[str, Any]]:
+        """Return what GET /v1/models/{name}/sets lists: an object for each set that was put."""
+        from . import sets
+
+        return self.run(sets.list_sets(model))
 
     def recall(self, model: str, contexts: Any, *, version: int | None = None) -> dict[str, Any]:
         """How precise a model is on `contexts` [n, d]: the answer of `POST /v1/models/{name}/recall`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -39,7 +40,7 @@ from shortlist.wire.open_inference import (
 from .infer import make_binary_headers, make_infer, read_infer, view_bytes
 from .messages import HTTP_OK, Exchange, Limits, Request, Response, T
 from .responses import parse_json_object, raise_for_status
-from .restrictions import Restrictions
+from .restrictions import Restrictions, join_set_names
 
 
 def name_outputs(more: Mapping[str, bool]) -> tuple[str, ...]:
@@ -59,17 +60,20 @@ def topk(
     exact: bool,
     names: tuple[str, ...],
     limits: Limits,
+    sets: Mapping[str, Any] = MappingProxyType({}),
 ) -> Exchange[TopK]:
     """Ask for the k best classes of `contexts` [B, d], in requests within `limits`.
 
     lists: `allow` and `ban`, None where there is no such list. names: of the outputs, none for the three that all have.
+    sets: `within` and `without`, a name of a set or a list of names, None where none is named.
     """
     rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
     restrictions = Restrictions.parse(lists, bias, len(rows))
+    named = {name: join_set_names(name, names) for name, names in sets.items() if names is not None}
 
     def make_request(part: slice) -> Request:
         inputs, parameters = restrictions.write(part)
-        parameters = {**parameters, "k": k, "exact": bool(exact), **limits.parameters}
+        parameters = {**parameters, **named, "k": k, "exact": bool(exact), **limits.parameters}
         return make_infer(model, version, {CONTEXT: take_part(rows, part), **inputs}, parameters, names)
 
     return send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat)

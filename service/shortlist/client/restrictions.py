@@ -85,3 +85,11 @@ def write_named_lists(name: str, lists: NamedLists, part: slice) -> Tensors:
     numbers = lists[part].numbers
     inputs = {} if numbers is None else {name + ROWS: np.asarray(numbers, np.int32)}
     return inputs, {name + LIST: lists.name}
+
+
+def join_set_names(what: str, names: Any) -> str:
+    """The parameter of a name of a set, or of a list of names; raises BadInput."""
+    several = [names] if isinstance(names, str) else names
+    if not isinstance(several, list | tuple) or not all(isinstance(name, str) and "," not in name for name in several):
+        raise BadInput(f"{what} must be the name of a set, or a list of names")
+    return ",".join(several)

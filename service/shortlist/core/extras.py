@@ -8,7 +8,7 @@ from types import ModuleType
 from shortlist.errors import MissingExtra
 
 MODULES_OF_EXTRA = {  # as in pyproject.toml; a module that two extras bring stands under the smaller one
-    "cpu": ("onnxruntime",),
+    "cpu": ("onnxruntime", "pyroaring"),
     "serve": ("fastapi", "uvicorn", "prometheus_client", "orjson", "pydantic_settings", "fastapi_offline"),
     "ray": ("ray",),
     "otel": ("opentelemetry",),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy.typing as npt
 from shortlist.errors import BadInput
 
 from .arrays import to_id_array
-from .results import FloatArray, IdArray, IntArray
-from .row_lists import RowLists
+from .results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray
+from .row_lists import NO_LIST, RowLists
 
 IdLists = npt.ArrayLike | RowLists | None
 Lists = IdArray | RowLists  # [1 or B, m] int64 padded with -1, or a table that rows refer to
@@ -24,19 +25,25 @@ class ClassFilter:
 
     allow, ban: the only classes that may be returned, and those that may not. hidden: more that may not, [1 or B, m]
     int64 padded with -1. forced: [B] int64, the one class that may be returned for a row, whatever its lists say; -1
-    for a row that is free.
+    for a row that is free. permitted: [V], the same as `allow` of all rows (where there is none: as `ban`), marked;
+    None where nobody marked it.
     """
 
     allow: Lists | None = None
     ban: Lists | None = None
     hidden: IdArray | None = None
     forced: IdArray | None = None
+    permitted: BoolArray | None = None
 
     def slice_rows(self, start: int, stop: int) -> ClassFilter:
         """Return the filter of rows start to stop - 1; a list that holds for all rows stays as it is."""
-        part = slice(start, stop)
+        return self.take(slice(start, stop))
+
+    def take(self, part: slice | IdArray) -> ClassFilter:
+        """Return the filter of some of the rows; a list that holds for all rows stays as it is."""
         forced = None if self.forced is None else self.forced[part]
-        return ClassFilter(take_rows(self.allow, part), take_rows(self.ban, part), take_rows(self.hidden, part), forced)
+        lists = take_rows(self.allow, part), take_rows(self.ban, part), take_rows(self.hidden, part)
+        return ClassFilter(*lists, forced, self.permitted)
 
     @property
     def restricts(self) -> bool:
@@ -63,12 +70,25 @@ class ClassFilter:
 
     def mask(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
         """Return a mask [m]: True where a class of the `ids` [m] may be returned for this row."""
+        if self.permitted is not None and not self.is_forced(row):
+            return self.mask_by_marks(ids, row)
         permitted = np.ones(ids.size, bool)
         allowed = self.allow_list(row)
         if allowed is not None:
             permitted &= np.isin(ids, allowed)
         for banned in self.list_bans(row):
             permitted &= ~np.isin(ids, banned)
+        return permitted
+
+    def mask_by_marks(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
+        """Return the same where `permitted` says what one of the lists does."""
+        assert self.permitted is not None
+        permitted = self.permitted[ids]
+        hidden = get_row_list(self.hidden, row)
+        banned = get_row_list(self.ban, row) if self.allow is not None else None
+        for each in (banned, hidden):
+            if each is not None:
+                permitted = permitted & ~np.isin(ids, each)
         return permitted
 
     def restrict(self, scores: FloatArray, row: int) -> FloatArray:
@@ -84,6 +104,57 @@ class ClassFilter:
 
 
 UNRESTRICTED = ClassFilter()
+
+
+class Members:
+    """The classes that named sets permit. permitted: [V], marked. Threads may share it."""
+
+    def __init__(self, permitted: BoolArray) -> None:
+        self.permitted = permitted
+
+    def extend(self, classes: int, *, permitted: bool) -> Members:
+        """The same for so many `classes`: whether those beyond V, items that no set knows, are `permitted`."""
+        more = classes - self.permitted.size
+        return self if more <= 0 else Members(np.pad(self.permitted, (0, more), constant_values=permitted))
+
+    @cached_property
+    def legal(self) -> IdArray:
+        """[m] int64, the permitted classes, ascending."""
+        return self.permitted.nonzero()[0]
+
+    @cached_property
+    def excluded(self) -> IdArray:
+        """[V - m] int64, the others, ascending."""
+        return (~self.permitted).nonzero()[0]
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes at most: its marks, and a list of at most all classes."""
+        return self.permitted.nbytes * (1 + self.excluded.itemsize)
+
+
+def restrict_to_members(lists: ClassFilter, members: Members) -> ClassFilter:
+    """The filter of `lists` and of named sets together, as lists alone; `members` also as marks where that is exact."""
+    if lists.allow is not None:
+        return replace(lists, allow=keep_members(lists.allow, members))
+    if lists.ban is not None or 2 * members.legal.size <= members.permitted.size:
+        legal = members.legal if members.legal.size else np.array([NO_CLASS])
+        return replace(lists, allow=legal[None], permitted=members.permitted)
+    return replace(lists, ban=members.excluded[None], permitted=members.permitted)
+
+
+def keep_members(lists: Lists, members: Members) -> Lists:
+    """`lists` without the ids that are no members; a row without a list gets that of all members."""
+    if not isinstance(lists, RowLists):
+        ids = np.where((lists >= 0) & members.permitted[lists], lists, NO_CLASS)
+        return ids if ids.size else np.full((len(ids), 1), NO_CLASS)
+    kept = members.permitted[lists.ids]
+    offsets = np.concatenate([[0], np.cumsum(kept)])[lists.offsets]
+    if not (lists.numbers == NO_LIST).any():
+        return replace(lists, ids=lists.ids[kept], offsets=offsets)
+    ids = np.concatenate([lists.ids[kept], members.legal.astype(np.int32)])
+    numbers = np.where(lists.numbers == NO_LIST, len(offsets) - 1, lists.numbers)
+    return RowLists(ids, np.append(offsets, ids.size), numbers, int(ids.max(initial=NO_LIST)))
 
 
 @overload

@@ -16,7 +16,7 @@ from .results import BoolArray, DoubleArray, FloatArray, IdArray, IntArray, TopK
 class TopKQuery:
     """Arguments of `Head.topk`: contexts [B, d] float32, k, allow and ban lists, biases.
 
-    partial: whether lost shards of a head may be left out.
+    partial: whether lost shards of a head may be left out. within, without: names of sets of classes.
     """
 
     contexts: FloatArray
@@ -26,6 +26,8 @@ class TopKQuery:
     exact: bool = False
     bias: Bias | None = None
     partial: bool = False
+    within: tuple[str, ...] | None = None
+    without: tuple[str, ...] | None = None
 
     @property
     def result_size(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -67,6 +68,7 @@ class LiveHead(Head):
         changes = self.items.snapshot
         if changes is None or bias is not None or not len(contexts):
             return super().run(plan, contexts, k, class_filter, bias)
+        class_filter = replace(class_filter, permitted=None)  # marks of named sets know no items that were added
         base = super().run(plan, contexts, k, hide_changed(class_filter, changes))
         return merge_changed(base, contexts, changes, class_filter, self.open_base_layer(plan, changes))
 

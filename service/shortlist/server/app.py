@@ -58,7 +58,8 @@ def create_app(
         redoc_url=None,
     )
     app.state.service = service
-    v1_routers = inference.make_router(), v1.router, v1_lists.router, v1_recall.router, items.router
+    v1_lists_routers = v1_lists.router, v1_lists.sets_router
+    v1_routers = inference.make_router(), v1.router, *v1_lists_routers, v1_recall.router, items.router
     for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
         app.include_router(router)
     add_docs(app)

@@ -117,6 +117,8 @@ class Settings(BaseSettings):
     list_tables: int = Field(64, ge=0, description="most tables of lists that clients may register at a time")
     list_bytes: int = Field(64 * MIB, ge=0, description="bytes that all registered lists may take; over it 413")
     list_seconds: float = Field(3600, gt=0, description="lists that no request used for so long are forgotten")
+    sets: int = Field(256, ge=0, description="most named sets of classes that are kept for a model")
+    set_bytes: int = Field(64 * MIB, ge=0, description="bytes on disk of all named sets of a model; over it 413")
     max_rows: int = Field(4096, ge=1, description="most context vectors in a request")
     drain_delay: float = Field(
         1.0, ge=0, description="after SIGTERM, requests are accepted this long while /readyz says 503, seconds"

@@ -31,6 +31,7 @@ OFFSETS, ROWS, LIST = "_offsets", "_rows", "_list"  # behind `allow` and `ban`: 
 SCORES, FINISHED, EOS, FORCED, LENGTHS = "scores", "finished", "eos", "forced", "lengths"
 TEMPERATURE, PARENTS = "temperature", "parents"
 SEED, POSITION = "seed", "position"
+WITHIN, WITHOUT = "within", "without"
 
 DATATYPES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype("<f4"),

@@ -105,3 +105,10 @@ def test_without_a_layer_or_a_record_there_is_nothing_to_go_by(tmp_path, small_r
     np.save(tmp_path / "x.npy", make_contexts().contexts)
     result = run_cli("export", "--contexts", tmp_path / "x.npy", "--out", tmp_path / "a" / "1")
     assert (result.returncode, "give --weights, or --like" in result.stderr) == (1, True)
+
+
+def test_sets_are_written_and_made_again(tmp_path):
+    head = make_head(tmp_path, make_dense(), method="full", options={}, sets={"few": np.array([9, 3])})
+    rows = make_contexts(rows=4, seed=5).contexts
+    np.testing.assert_array_equal(head.topk(rows, 2, within="few").ids, head.topk(rows, 2, allow=[3, 9]).ids)
+    assert make_like_request(Bundle(head.folder)).sets["few"].tolist() == [3, 9]

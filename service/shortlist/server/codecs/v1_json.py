@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from shortlist.bundle.class_sets import parse_set_names
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import FLOAT64_CODE, parse_float_rows, parse_id_rows, parse_numbers
@@ -29,6 +30,7 @@ from .named_lists import ListRegistry
 from .promises import read_promise
 
 TARGET_FIELDS = ("model", "version")
+SET_FIELDS = ("within", "without")
 LIMIT_FIELDS = ("timeout", "priority")
 TOPK_FIELDS = (
     *TARGET_FIELDS,
@@ -36,6 +38,7 @@ TOPK_FIELDS = (
     "k",
     "allow",
     "ban",
+    *SET_FIELDS,
     "bias",
     "exact",
     "labels",
@@ -94,12 +97,15 @@ def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) ->
         read_flag(fields, "exact"),
         read_bias(fields),
         read_flag(fields, "partial"),
+        *(fields.get(name) and parse_set_names(name, fields[name]) for name in SET_FIELDS),
     )
 
 
 def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> SampleQuery:
     """The query of /v1/topk with `sample`; where there is a k, draws are from the k best. Raises BadInput, NotFound."""
-    asked = fields["sample"]
+    asked, named = fields["sample"], next((name for name in SET_FIELDS if name in fields), None)
+    if named is not None:
+        raise BadInput(f"{named} is of requests without 'sample': send the set's ids as allow or ban")
     if not isinstance(asked, dict) or not asked.keys() <= set(SAMPLE_FIELDS) or asked.get("seed") is None:
         raise BadInput(f"sample must be an object with a seed, and none but {', '.join(SAMPLE_FIELDS)}")
     if read_flag(fields, "scores"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from shortlist.bundle.class_sets import parse_set_names
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import Array, check_context_shape, to_id_array
@@ -35,6 +36,8 @@ from shortlist.wire.open_inference import (
     SCORES,
     SEED,
     TEMPERATURE,
+    WITHIN,
+    WITHOUT,
     Tensor,
 )
 from shortlist.wire.texts import TEXT_DATATYPE
@@ -61,13 +64,17 @@ INPUT_DATATYPES: dict[str, tuple[str, ...]] = {
     TEMPERATURE: ("FP32", "FP64"),
     SEED: WHOLE,
     POSITION: WHOLE,
+    WITHIN: (TEXT_DATATYPE,),
+    WITHOUT: (TEXT_DATATYPE,),
 }
+SET_INPUTS = (WITHIN, WITHOUT)
+SEPARATOR = ","  # of the names of sets in a parameter
 CLASS_INPUTS = (ALLOW, BAN, IDS, BIAS_IDS, EOS, FORCED)  # inputs of ids
 MATRICES = (ALLOW, BAN, IDS, BIAS_IDS, BIAS)  # inputs of shape [m] or [rows, m]; the others but context are flat
 
 Kind = Literal["topk", "score", "beam", "sample"]
 INPUTS_OF_KIND: dict[Kind, tuple[str, ...]] = {
-    "topk": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS),
+    "topk": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS, *SET_INPUTS),
     "score": (CONTEXT, IDS),
     "beam": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS, *BEAM_INPUTS),
     "sample": (CONTEXT, *LIST_INPUTS, BIAS_IDS, BIAS, SEED, POSITION, TEMPERATURE),
@@ -95,7 +102,8 @@ def make_query(
     by.
     """
     kind = name_kind(inputs)
-    values = {name: read_array(tensor, manifest, names) for name, tensor in inputs.items()}
+    sets = [read_set_names(name, inputs, parameters, kind) for name in SET_INPUTS]
+    values = {name: read_array(each, manifest, names) for name, each in inputs.items() if name not in SET_INPUTS}
     if CONTEXT not in values:
         raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
     check_inputs(values, kind)
@@ -108,7 +116,23 @@ def make_query(
         return SampleQuery(values[CONTEXT], read_sampling(values, parameters), allow, ban, bias)
     if kind == "beam":
         return read_beam_query(values, parameters, allow, ban, bias)
-    return TopKQuery(values[CONTEXT], read_k(parameters, manifest, classified), allow, ban, exact, bias)
+    return TopKQuery(values[CONTEXT], read_k(parameters, manifest, classified), allow, ban, exact, bias, *sets)
+
+
+def read_set_names(
+    name: str, inputs: dict[str, Tensor], parameters: dict[str, Any], kind: Kind
+) -> tuple[str, ...] | None:
+    """The names of sets: an input of texts, or a parameter of names with commas between them; raises BadInput."""
+    if name not in inputs and name not in parameters:
+        return None
+    if kind != "topk":
+        raise BadInput(f"'{name}' is of requests for the k best classes alone: send the set's ids as allow or ban")
+    if name not in inputs:
+        text = parameters[name]
+        return parse_set_names(name, text.split(SEPARATOR) if isinstance(text, str) else text)
+    if inputs[name].datatype != TEXT_DATATYPE or len(inputs[name].shape) != 1:
+        raise BadInput(f"input '{name}' is of names of sets: send {TEXT_DATATYPE} of shape [n]")
+    return parse_set_names(name, inputs[name].to_texts().tolist())
 
 
 def check_inputs(values: dict[str, Array], kind: Kind) -> None:

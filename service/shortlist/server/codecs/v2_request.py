@@ -101,6 +101,8 @@ class InferCodec:
         """Remember a request whose task is checked, where only its context vectors may vary."""
         if request.layout is None or not isinstance(task, TopKTask):
             return
+        if task.class_filter.restricts:  # what sets and registered lists hold may change
+            return
         empty = replace(task, contexts=np.empty((0, 0), np.float32))  # not to keep the body alive
         limits = request.timeout, request.priority
         template = InferTemplate(self.manifest, request.id, request.outputs, *limits, request.layout, empty)

@@ -53,9 +53,7 @@ class Sample(BaseModel):
     position: int | list[int] = Field(default=0, description="from 0, for all rows or one a row: the token's place")
     temperature: float | list[float] = Field(default=1.0, description="0.01 to 100, divides the logits")
     draws: int = Field(default=1, ge=1, description="independent draws of each row")
-    top_p: float | None = Field(
-        default=None, gt=0, le=1, description="from the fewest best classes of this probability"
-    )
+    top_p: float | None = Field(default=None, gt=0, le=1, description="from the fewest best classes so probable")
 
 
 class TopKRequest(Request):
@@ -73,6 +71,8 @@ class TopKRequest(Request):
     bias: Bias | None = Field(
         default=None, description="weights by id, for all rows or one object a row, added to logits before the top k"
     )
+    within: str | list[str] | None = Field(default=None, description="names of sets: only classes in all of them")
+    without: str | list[str] | None = Field(default=None, description="names of sets: only classes in none of them")
     labels: bool = Field(default=False, description="also answer the printable labels of the ids")
     risk: bool = Field(default=False, description="also answer how likely each row misses some of the best classes")
     names: bool = Field(default=False, description="also answer the names of the ids")

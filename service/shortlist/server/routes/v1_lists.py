@@ -1,28 +1,51 @@
-"""/v1/lists: lists of ids that requests refer to by a name."""
+"""/v1/lists and /v1/models/../sets: lists and sets of ids that requests refer to by a name."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
+import numpy as np
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from shortlist.bundle.class_sets import (
+    SETS_FOLDER,
+    check_set_name,
+    delete_set,
+    list_set_names,
+    make_path,
+    pack_set,
+    read_set,
+    write_set,
+)
+from shortlist.bundle.names import Names, resolve_names
+from shortlist.core.arrays import to_id_array
+from shortlist.core.checks import cut
+from shortlist.core.filters import check_id_range
+from shortlist.core.results import IdArray
 from shortlist.core.row_lists import RowLists
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, NotFound, TooLarge
 from shortlist.server.codecs.v1_json import parse_fields, require_field
+from shortlist.server.engine.service import Service
 from shortlist.server.messages.headers import JSON_LENGTH
 from shortlist.server.messages.json_fields import parse_json
 from shortlist.server.messages.responses import make_json_response
 from shortlist.server.scheduling.hold import Hold
-from shortlist.wire.open_inference import IDS, parse_tensors, split_body
+from shortlist.wire.open_inference import IDS, JSON_TYPE, parse_tensors, split_body
+from shortlist.wire.texts import TEXT_DATATYPE
 
 from . import schemas
-from .dependencies import ASK, get_service
+from .dependencies import ADMINISTER, ASK, READ, get_service
 
 router = APIRouter(prefix="/v1/lists", tags=["v1"], dependencies=[ASK], responses=schemas.FAILURE_RESPONSES)
 
+sets_router = APIRouter(prefix="/v1/models/{name}/sets", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
+
+SET_SCHEMA = {"type": "object", "properties": {IDS: {"type": "array"}}, "required": [IDS]}
+SET_BODY = {"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": SET_SCHEMA}}}}
 TABLE_INPUTS = (IDS, "offsets")
 
 
@@ -35,17 +58,28 @@ async def list_tables(request: Request) -> Response:
 @router.put("/{name}", openapi_extra=schemas.describe_body(schemas.ListTable, binary=True))
 async def register_lists(request: Request, name: str) -> Response:
     """Know lists by a name from now on, in place of what it named before."""
-    service, headers = get_service(request), dict(request.scope["headers"])
-    address = request.client.host if request.client else ""
-    with Hold(service.admission, service.identify_client(headers, address)) as hold:
-        try:
-            body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
-        except ClientDisconnect:
-            raise BadInput("the connection closed before the whole body had come: send it again") from None
-        header = headers.get(JSON_LENGTH)
-        lists = await asyncio.to_thread(read_table, body, None if header is None else header.decode("latin-1"))
+    service = get_service(request)
+    with hold_request(service, request) as hold:
+        lists = await asyncio.to_thread(read_table, *await read_body(service, request, hold))
         service.named_lists.register(name, lists)
     return make_json_response({"name": name, "lists": len(lists), "ids": int(lists.ids.size)})
+
+
+def hold_request(service: Service, request: Request) -> Hold:
+    """What holds the memory of a request in the name of its client."""
+    address = request.client.host if request.client else ""
+    return Hold(service.admission, service.identify_client(dict(request.scope["headers"]), address))
+
+
+async def read_body(service: Service, request: Request, hold: Hold) -> tuple[bytes, str | None]:
+    """The body of a request, and the header that says how much of it is JSON; raises BadInput."""
+    headers = dict(request.scope["headers"])
+    try:
+        body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
+    except ClientDisconnect:
+        raise BadInput("the connection closed before the whole body had come: send it again") from None
+    header = headers.get(JSON_LENGTH)
+    return body, None if header is None else header.decode("latin-1")
 
 
 @router.delete("/{name}")
@@ -68,3 +102,91 @@ def read_table(body: bytes, header: str | None) -> RowLists:
         raise BadInput("a table of lists has the inputs 'ids' and 'offsets', whole numbers: send both")
     ids, offsets = (tensors[name].to_array("lists").copy() for name in TABLE_INPUTS)  # not to keep the body alive
     return RowLists.make(ids, offsets)
+
+
+@sets_router.get("", dependencies=[READ])
+async def list_sets(request: Request, name: str) -> Response:
+    """The named sets of a model that were put, with their sizes."""
+    folder = find_folder(get_service(request), name)
+    return make_json_response({"sets": await asyncio.to_thread(describe_sets, folder)})
+
+
+@sets_router.get("/{key}", dependencies=[READ])
+async def read_named_set(request: Request, name: str, key: str) -> Response:
+    """The ids of one set, ascending."""
+    check_set_name(key)
+    path = make_path(find_folder(get_service(request), name), key)
+    if not path.is_file():
+        raise NotFound(
+            f"no set '{cut(key)}' was put for {cut(name)}: GET /v1/models/{cut(name)}/sets lists those there are"
+        )
+    ids = await asyncio.to_thread(read_set, path)
+    return make_json_response({"name": key, "ids": ids.tolist()})
+
+
+@sets_router.put("/{key}", dependencies=[ADMINISTER], openapi_extra=SET_BODY)
+async def put_set(request: Request, name: str, key: str) -> Response:
+    """Know a set of a model's classes by a name, in place of what it named before; it is on disk once this answers."""
+    service = get_service(request)
+    check_set_name(key)
+    head, folder = service.models.find(name, None).head, find_folder(service, name)
+    with hold_request(service, request) as hold:
+        body, header = await read_body(service, request, hold)
+        ids = await asyncio.to_thread(read_ids, body, header, head.names, name)
+        check_id_range("ids", ids, head.manifest.classes)
+        content = await asyncio.to_thread(pack_set, ids[ids >= 0])
+        await asyncio.to_thread(store_set, service, folder, key, content)
+    return make_json_response({"name": key, "ids": int(ids.size), "bytes": len(content)})
+
+
+@sets_router.delete("/{key}", dependencies=[ADMINISTER])
+async def delete_named_set(request: Request, name: str, key: str) -> Response:
+    """Forget a set that was put; one of the same name in a bundle stands again."""
+    check_set_name(key)
+    if not await asyncio.to_thread(delete_set, find_folder(get_service(request), name), key):
+        raise NotFound(f"no set '{cut(key)}' was put for {cut(name)}, or it is a bundle's own: nothing was deleted")
+    return make_json_response({"name": key})
+
+
+def find_folder(service: Service, name: str) -> Path:
+    """The folder of a model's sets, beside its versions; raises NotFound."""
+    return service.models.find(name, None).folder.parent / SETS_FOLDER
+
+
+def describe_sets(folder: Path) -> list[dict[str, object]]:
+    """Name, number of ids and bytes on disk of each set in a folder."""
+    paths = [(name, make_path(folder, name)) for name in list_set_names(folder)]
+    return [{"name": name, "ids": len(read_set(path)), "bytes": path.stat().st_size} for name, path in paths]
+
+
+def store_set(service: Service, folder: Path, key: str, content: bytes) -> None:
+    """Write a set, within the limits of the server; raises TooLarge, BadInput where the disk refuses."""
+    others = [make_path(folder, other).stat().st_size for other in list_set_names(folder) if other != key]
+    limits = service.settings
+    if len(others) >= limits.sets:
+        raise TooLarge(f"{limits.sets} sets are kept for this model, as many as may be: delete some")
+    if len(content) + sum(others) > limits.set_bytes:
+        raise TooLarge(f"sets would take over {limits.set_bytes} bytes, the limit of a model: delete some")
+    try:
+        write_set(folder, key, content)
+    except OSError as error:
+        raise BadInput(
+            f"the set cannot be written beside the repository ({error.strerror}): make {SETS_FOLDER}/ writable"
+        ) from error
+
+
+def read_ids(body: bytes, header: str | None, names: Names | None, model: str) -> IdArray:
+    """The ids of a body, JSON (ids or names) or binary; raises BadInput."""
+    if header is None:
+        values = require_field(parse_fields(body, (IDS,)), IDS)
+    else:
+        text, binary = split_body(body, header)
+        tensors = parse_tensors(parse_json(text).get("inputs"), binary, "sets")
+        if set(tensors) != {IDS}:
+            raise BadInput(f"a set has the input '{IDS}', whole numbers or names: send it alone")
+        tensor = tensors[IDS]
+        values = tensor.to_texts().tolist() if tensor.datatype == TEXT_DATATYPE else tensor.to_array("sets")
+    ids = to_id_array(IDS, resolve_names(IDS, values, names, model)) if len(values) else np.empty(0, np.int64)
+    if ids.ndim != 1:
+        raise BadInput(f"{IDS} have shape {list(ids.shape)}: give them flat, [m]")
+    return ids

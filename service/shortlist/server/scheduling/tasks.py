@@ -216,7 +216,7 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     bias = parse_bias(query.bias, len(rows), head.classes)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
     plan = plan.tolerate_loss() if query.partial else plan
-    class_filter = head.check_lists(query.allow, query.ban, len(rows))
+    class_filter = head.check_filter(query.allow, query.ban, len(rows), query.within, query.without)
     kind = id(plan), plan.width(query.k), query.k.bit_length()
     separate = class_filter.restricts or bias is not None
     return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, kind, separate)

@@ -1,0 +1,57 @@
+"""Labels, names and sets of classes from files: JSON lists, or one a line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from shortlist.bundle.names import Names, resolve_names
+from shortlist.core.results import IdArray
+from shortlist.errors import BadInput, NotFound
+
+JSON_SUFFIX = ".json"
+
+
+def load_texts(path: Path) -> list[str]:
+    """Load a JSON list of strings, or of a file of another ending its lines; raises NotFound or BadInput."""
+    if not path.is_file():
+        raise NotFound(f"there is no file at {path}")
+    try:
+        content = path.read_text("utf-8")
+        texts = json.loads(content) if path.suffix == JSON_SUFFIX else content.removesuffix("\n").split("\n")
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path} cannot be read: give a JSON list of V strings, or V lines, in UTF-8") from None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise BadInput(f"{path} must hold a JSON list of V strings")
+    return texts
+
+
+def load_set(text: str, names: Names | None) -> tuple[str, IdArray]:
+    """The set of `NAME=FILE`: its name, and its ids [m]; raises BadInput, NotFound."""
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise BadInput(f"--set-file {text} is not NAME=FILE, as in --set-file shoes=shoes.txt")
+    values = load_items(Path(path))
+    if names is not None:
+        values = resolve_names(f"set {name}", [str(value) for value in values], names, "the bundle")
+    try:
+        return name, np.array([int(value) for value in values], np.int64)
+    except ValueError:
+        raise BadInput(f"{path} holds names: give --names, too, or ids, one a line") from None
+
+
+def load_items(path: Path) -> list[Any]:
+    """The ids or names in a file of a set: a JSON list, or one a line; raises NotFound, BadInput."""
+    if path.suffix != JSON_SUFFIX:
+        return [line for line in load_texts(path) if line]
+    try:
+        items = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise NotFound(f"there is no file at {path}") from None
+    except (ValueError, RecursionError):
+        items = None
+    if not isinstance(items, list) or not all(type(item) in (int, str) for item in items):
+        raise BadInput(f"{path} must hold a JSON list of ids or names")
+    return items

@@ -1,0 +1,182 @@
+"""Named sets of classes: compressed bitmaps in files of a bundle, or beside the versions of a model.
+
+A file holds `MAGIC`, the CRC-32 of the rest in four bytes, little-endian, and a Roaring bitmap of class ids in its
+portable format. A set beside the versions stands before one of the same name in the bundle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+import numpy as np
+
+from shortlist.core.checks import cut
+from shortlist.core.extras import require
+from shortlist.core.filters import Members
+from shortlist.core.results import IdArray
+from shortlist.errors import BadInput, BundleError, NotFound
+
+SETS_FOLDER = "sets"
+SUFFIX = ".roaring"
+MAGIC = b"shortlist set 1\n"
+HEADER_BYTES = len(MAGIC) + 4
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MAX_REQUEST_SETS = 16  # named by one request
+MAX_UNPACKED_BYTES = 256 << 20  # of unpacked sets that are kept for a head
+MAX_NAMED = 10  # sets that an error lists
+
+SetNames = str | Sequence[str] | None
+Stamped = tuple[Path, int, int, int]  # a file with its inode, size, and time of change in ns
+
+
+class ClassSets:
+    """The named sets of one head, unpacked as they are asked for. Threads may share it.
+
+    folders: where they are looked for, the first first. A set that was replaced is noticed at the next request.
+    """
+
+    def __init__(self, folders: Sequence[Path], classes: int, model: str) -> None:
+        self.folders, self.classes, self.model = tuple(folders), classes, model
+        self.unpacked: OrderedDict[tuple[tuple[Stamped, ...], int], Members] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def find(self, within: SetNames, without: SetNames) -> Members | None:
+        """The classes that are in all sets `within` and in none of `without`; None where none is named.
+
+        Raises BadInput, NotFound for a name that no set has, BundleError for a damaged file.
+        """
+        inside, outside = parse_set_names("within", within), parse_set_names("without", without)
+        if not inside and not outside:
+            return None
+        key = tuple(self.stamp(name) for name in (*inside, *outside)), len(inside)
+        with self.lock:
+            if key in self.unpacked:
+                self.unpacked.move_to_end(key)
+                return self.unpacked[key]
+        members = self.unpack([path for path, *_ in key[0]], len(inside))
+        with self.lock:
+            self.keep(key, members)
+        return members
+
+    def stamp(self, name: str) -> Stamped:
+        """The file of a set, and what changes when it is replaced; raises NotFound."""
+        for folder in self.folders:
+            path = make_path(folder, name)
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                status = path.stat()
+                return path, status.st_ino, status.st_size, status.st_mtime_ns
+        known = sorted({known for folder in self.folders for known in list_set_names(folder)})
+        some = ", ".join(known[:MAX_NAMED]) + (", ..." if len(known) > MAX_NAMED else "")
+        raise NotFound(f"{self.model} has no set '{cut(name)}': {f'it has {some}' if known else 'it has none'}")
+
+    def unpack(self, paths: Sequence[Path], inside: int) -> Members:
+        """Mark the classes that are in the first `inside` sets and in none of the others."""
+        permitted = np.ones(self.classes, bool)
+        for number, path in enumerate(paths):
+            marks = np.zeros(self.classes, bool)
+            ids = read_set(path)
+            marks[ids[ids < self.classes]] = True
+            permitted &= marks if number < inside else ~marks
+        return Members(permitted)
+
+    def keep(self, key: tuple[tuple[Stamped, ...], int], members: Members) -> None:
+        """Keep what was unpacked for the next request, in place of what was not asked for the longest."""
+        self.unpacked[key] = members
+        while sum(each.nbytes for each in self.unpacked.values()) > MAX_UNPACKED_BYTES and len(self.unpacked) > 1:
+            self.unpacked.popitem(last=False)
+
+
+def parse_set_names(what: str, names: SetNames) -> tuple[str, ...]:
+    """The names of sets, of one or of a list, each once, in order; raises BadInput."""
+    if names is None:
+        return ()
+    several = (names,) if isinstance(names, str) else names
+    if not isinstance(several, list | tuple) or not all(isinstance(name, str) for name in several):
+        raise BadInput(f"{what} must be the name of a set, or a list of names")
+    if len(several) > MAX_REQUEST_SETS:
+        raise BadInput(f"{what} names {len(several)} sets: name {MAX_REQUEST_SETS} at most")
+    for name in several:
+        check_set_name(name)
+    return tuple(sorted(set(several)))
+
+
+def check_set_name(name: str) -> None:
+    """Raise BadInput when `name` cannot name a set: it is the name of a file."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise BadInput(f"'{cut(name)}' cannot name a set: use up to 128 letters, digits, '.', '_' and '-'")
+
+
+def make_path(folder: Path, name: str) -> Path:
+    """The file of a set of a checked name."""
+    return folder / f"{name}{SUFFIX}"
+
+
+def list_set_names(folder: Path) -> list[str]:
+    """The names of the sets in a folder, in order; none where there is no such folder."""
+    return sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}") if path.name[0] != ".")
+
+
+def pack_set(ids: Any) -> bytes:
+    """The bytes of the file of a set of `ids` [m], class ids from 0 in any order."""
+    bitmaps: Any = require("pyroaring", "cpu")
+    bitmap = bitmaps.BitMap(np.unique(np.asarray(ids, np.uint32)))
+    bitmap.run_optimize()
+    content: bytes = bitmap.serialize()
+    return MAGIC + zlib.crc32(content).to_bytes(4, "little") + content
+
+
+def read_set(path: Path) -> IdArray:
+    """The ids [m] of a set's file, ascending int64; raises BundleError where it is none, or damaged."""
+    bitmaps: Any = require("pyroaring", "cpu")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read ({error.strerror}): put the set again") from error
+    packed, checksum = content[HEADER_BYTES:], content[len(MAGIC) : HEADER_BYTES]
+    if not content.startswith(MAGIC) or zlib.crc32(packed) != int.from_bytes(checksum, "little"):
+        raise BundleError(f"{path} is no set of classes, or was damaged: put the set again")
+    return np.array(bitmaps.BitMap.deserialize(packed).to_array(), np.int64)
+
+
+def write_set(folder: Path, name: str, content: bytes) -> None:
+    """Write the file of a set, whole or not at all, before this returns; raises OSError."""
+    folder.mkdir(exist_ok=True)
+    with NamedTemporaryFile(dir=folder, prefix=".", suffix=SUFFIX, delete=False) as file:
+        try:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)
+            os.replace(file.name, make_path(folder, name))
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
+    sync_folder(folder)
+
+
+def delete_set(folder: Path, name: str) -> bool:
+    """Remove the file of a set; whether there was one. Raises OSError."""
+    try:
+        make_path(folder, name).unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    sync_folder(folder)
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder reach the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

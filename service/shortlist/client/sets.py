@@ -1,0 +1,48 @@
+"""Named sets of a model's classes: the requests that put, delete and list them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from shortlist.bundle.names import has_names, pad_names
+from shortlist.core.arrays import Array, to_id_array
+from shortlist.core.checks import cut
+from shortlist.errors import BadInput
+from shortlist.wire.open_inference import IDS, describe_tensor
+
+from .infer import make_binary_headers, view_bytes
+from .messages import Exchange, Request
+from .responses import parse_json_object, raise_for_status
+
+
+def put_set(model: str, name: str, ids: Any) -> Exchange[None]:
+    """Let the server know a set of `ids` [m], ids or names of classes, by a name."""
+    if has_names(ids):
+        body: tuple[bytes | memoryview, ...] = (json.dumps({IDS: pad_names(IDS, ids).tolist()}).encode(),)
+        headers = (("Content-Type", "application/json"),)
+    else:
+        values: Array = to_id_array(IDS, ids)
+        text = json.dumps({"inputs": [describe_tensor(IDS, values, binary=True)]}).encode()
+        body, headers = (text, view_bytes(values)), make_binary_headers(text)  # type: ignore[assignment]
+    raise_for_status((yield Request("PUT", make_path(model, name), body, headers)))
+
+
+def delete_set(model: str, name: str) -> Exchange[None]:
+    """Let the server forget a set."""
+    raise_for_status((yield Request("DELETE", make_path(model, name), is_safe=False)))
+
+
+def list_sets(model: str) -> Exchange[list[dict[str, Any]]]:
+    """Ask for the sets that were put."""
+    response = yield Request("GET", f"/v1/models/{quote(model, safe='')}/sets")
+    sets: list[dict[str, Any]] = parse_json_object(raise_for_status(response).content)["sets"]
+    return sets
+
+
+def make_path(model: str, name: str) -> str:
+    """The path of a set; raises BadInput."""
+    if not isinstance(name, str) or not name or "/" in name:
+        raise BadInput(f"a name of a set is text without '/', not {cut(name)}")
+    return f"/v1/models/{quote(model, safe='')}/sets/{quote(name, safe='')}"

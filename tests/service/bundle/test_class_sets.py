@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from shortlist.bundle.class_sets import (
+    MAX_REQUEST_SETS,
+    ClassSets,
+    delete_set,
+    list_set_names,
+    make_path,
+    pack_set,
+    read_set,
+    write_set,
+)
+from shortlist.errors import BadInput, BundleError, NotFound
+
+CLASSES = 1000
+SHOES, RED = np.arange(0, CLASSES, 3), np.array([0, 5, 6, 9, 999])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, ids in {"shoes": SHOES, "red": RED}.items():
+        write_set(tmp_path, name, pack_set(ids))
+    return tmp_path
+
+
+@pytest.fixture
+def sets(folder):
+    return ClassSets((folder, folder / "none"), CLASSES, "items")
+
+
+def test_a_set_is_read_as_it_was_written(folder):
+    for ids in (SHOES, np.array([7, 3, 3]), np.empty(0, np.int64), np.arange(CLASSES)):
+        write_set(folder, "some", pack_set(ids))
+        np.testing.assert_array_equal(read_set(make_path(folder, "some")), np.unique(ids))
+    assert list_set_names(folder) == ["red", "shoes", "some"]
+    assert sorted(path.name for path in folder.iterdir()) == ["red.roaring", "shoes.roaring", "some.roaring"]
+
+
+def test_sets_meet_and_leave_out(sets):
+    np.testing.assert_array_equal(sets.find("shoes", None).legal, SHOES)
+    np.testing.assert_array_equal(sets.find(["shoes", "red"], None).legal, np.intersect1d(SHOES, RED))
+    np.testing.assert_array_equal(sets.find("shoes", ["red"]).legal, np.setdiff1d(SHOES, RED))
+    members = sets.find(None, ("red", "shoes"))
+    np.testing.assert_array_equal(members.excluded, np.union1d(SHOES, RED))
+    assert sets.find(None, None) is None
+    assert sets.find([], ()) is None
+
+
+def test_a_set_that_was_replaced_is_noticed_and_others_are_unpacked_once(sets, folder):
+    first = sets.find("shoes", None)
+    assert sets.find(["shoes"], None) is first
+    write_set(folder, "shoes", pack_set([1]))
+    assert sets.find("shoes", None).legal.tolist() == [1]
+    assert delete_set(folder, "shoes")
+    assert not delete_set(folder, "shoes")
+    with pytest.raises(NotFound, match=r"items has no set 'shoes': it has red"):
+        sets.find("shoes", None)
+
+
+def test_a_set_beside_the_versions_stands_before_the_bundles_own(folder):
+    own = folder / "own"
+    write_set(own, "red", pack_set([1]))
+    sets = ClassSets((folder, own), CLASSES, "items")
+    assert sets.find("red", None).legal.tolist() == RED.tolist()
+    delete_set(folder, "red")
+    assert sets.find("red", None).legal.tolist() == [1]
+
+
+def test_ids_that_this_version_has_no_class_for_are_left_out(folder):
+    assert ClassSets((folder,), 6, "items").find("red", None).legal.tolist() == [0, 5]
+
+
+@pytest.mark.parametrize(
+    "names", ["", "../red", "a/b", "é", "x" * 129, 3, ["red", 3], ["red"] * (MAX_REQUEST_SETS + 1)]
+)
+def test_names_that_no_set_can_have(sets, names):
+    with pytest.raises(BadInput, match="set"):
+        sets.find(names, None)
+
+
+def test_a_damaged_file_is_refused(sets, folder):
+    path = make_path(folder, "red")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    for bad in (bytes(content), b"", b"nothing of ours"):
+        path.write_bytes(bad)
+        with pytest.raises(BundleError, match="no set of classes"):
+            sets.find("red", None)

@@ -1,0 +1,108 @@
+"""Each way gives the answers of the plan's own search, of a plan that is exact."""
+
+import numpy as np
+import pytest
+from shortlist.core.filters import ClassFilter, Members, restrict_to_members
+from shortlist.core.results import PlanResult
+from shortlist.core.row_lists import RowLists
+from shortlist.plans.common.base import Plan, take_best
+from shortlist.plans.common.list_costs import ListCosts
+from shortlist.plans.common.list_ways import LISTED, OWN, ListWays, count_asked
+from shortlist.plans.common.normalizer import log_sum_exp
+
+CLASSES, DIM, K = 70_000, 8, 10
+RANDOM = np.random.default_rng(0)
+WEIGHT = RANDOM.standard_normal((CLASSES, DIM)).astype(np.float32)
+CONTEXTS = RANDOM.standard_normal((4, DIM)).astype(np.float32)
+CHEAP, DEAR = 1e-6, 1.0
+
+
+class WholePlan(Plan):
+    """Scores everything, and counts its calls with lists."""
+
+    def __init__(self):
+        self.listed_calls = 0
+
+    def max_rows(self):
+        return 4
+
+    def topk(self, contexts, k, class_filter):
+        self.listed_calls += class_filter.restricts
+        logits = contexts @ WEIGHT.T
+        rows = [take_best(class_filter.restrict(each, row), None, k) for row, each in enumerate(logits)]
+        ids, best = (np.stack(part) for part in zip(*rows, strict=True))
+        normalizer = np.array([log_sum_exp(each) for each in logits], np.float32)
+        return PlanResult(ids, best, normalizer, np.full(len(contexts), CLASSES, np.int32))
+
+
+class Rows:
+    def score_row(self, context, ids):
+        return WEIGHT[ids] @ context
+
+
+def make_ways(own=DEAR, asked=DEAR, listed=DEAR):
+    ways = ListWays(WholePlan(), Rows(), CLASSES, CONTEXTS)
+    ways.costs = ListCosts(np.array([10, 512]), np.array([asked, asked]), own, own, listed)
+    return ways
+
+
+def choose(share, seed=0):
+    return np.sort(np.random.default_rng(seed).choice(CLASSES, int(share * CLASSES), replace=False))
+
+
+def list_filters():
+    best = np.argsort(-(CONTEXTS @ WEIGHT.T), axis=1)
+    marked = np.zeros(CLASSES, bool)
+    marked[choose(0.1)] = True
+    own_bans = ClassFilter(ban=best[:, :3])
+    return {
+        "tenth": ClassFilter(allow=choose(0.1)[None]),
+        "half and bans": ClassFilter(choose(0.5)[None], best[:, :40]),
+        "the worst": ClassFilter(allow=best[0, -5_000:][None]),
+        "own best banned": ClassFilter(ban=best[:, :1_000]),
+        "few banned": ClassFilter(ban=best[:, 5:6]),
+        "short list": ClassFilter(allow=best[:, :5]),
+        "several lists": ClassFilter(allow=RowLists.from_lists([best[0, :20], choose(0.2)], [0, 1, -1, 1])),
+        "set": restrict_to_members(ClassFilter(), Members(marked)),
+        "without set": restrict_to_members(ClassFilter(), Members(~marked)),
+        "set and bans": restrict_to_members(own_bans, Members(~marked)),
+    }
+
+
+@pytest.mark.parametrize("name", list(list_filters()))
+@pytest.mark.parametrize("cheap", ["own", "asked", "listed"])
+def test_every_way_gives_the_same(name, cheap):
+    lists, ways = list_filters()[name], make_ways(**{cheap: CHEAP if cheap != "listed" else CHEAP / CLASSES})
+    result, expected = ways.topk(CONTEXTS, K, lists), WholePlan().topk(CONTEXTS, K, lists)
+    np.testing.assert_array_equal(result.ids, expected.ids)
+    np.testing.assert_allclose(result.logits, expected.logits, atol=1e-5)
+    np.testing.assert_allclose(result.log_normalizer, expected.log_normalizer, atol=1e-5)
+
+
+def test_the_cheapest_way_is_taken():
+    lists = ClassFilter(allow=choose(0.1)[None])
+    assert set(make_ways(own=CHEAP).choose_ways(4, K, lists)) == {OWN}
+    assert set(make_ways(listed=CHEAP / CLASSES, asked=CHEAP).choose_ways(4, K, lists)) == {count_asked(K, 0.1)}
+    assert set(make_ways(listed=CHEAP / CLASSES, asked=CHEAP).choose_ways(4, 100, lists)) == {LISTED}
+
+
+def test_asking_for_more_spares_the_search_with_lists():
+    ways = make_ways(asked=CHEAP)
+    ways.topk(CONTEXTS, K, ClassFilter(allow=choose(0.5)[None]))
+    assert ways.plan.listed_calls == 0
+
+
+def test_a_row_takes_its_way_whatever_the_others_do():
+    ways, lists = make_ways(asked=CHEAP), list_filters()["several lists"]
+    together = ways.topk(CONTEXTS, K, lists)
+    for row in range(4):
+        alone = ways.topk(CONTEXTS[row : row + 1], K, lists.slice_rows(row, row + 1))
+        np.testing.assert_array_equal(alone.ids[0], together.ids[row])
+        assert alone.scored[0] == together.scored[row]
+
+
+@pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.999, 1.0])
+def test_so_many_asked_for_hold_enough_nearly_always(share):
+    asked = count_asked(K, share)
+    held = np.random.default_rng(1).binomial(asked, share, 10_000)
+    assert (held >= K).mean() > 0.99

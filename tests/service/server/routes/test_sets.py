@@ -1,0 +1,79 @@
+"""Named sets over HTTP: put, listed, asked by, deleted."""
+
+import numpy as np
+import pytest
+import shortlist
+from shortlist.bundle.class_sets import SETS_FOLDER
+from shortlist.errors import BadInput, NotFound
+
+from tests.support.layers import CLASSES, make_contexts
+from tests.support.responses import read_refusal
+
+ROWS = make_contexts(rows=6, seed=5).contexts
+EVEN, LOW = list(range(0, CLASSES, 2)), list(range(40))
+
+
+@pytest.fixture
+def client(small_server):
+    with shortlist.Client(str(small_server.http.base_url)) as client:
+        client.put_set("lm", "even", np.array(EVEN))
+        client.put_set("lm", "low", [f"item-{id_}" for id_ in LOW])
+        yield client
+        for each in client.sets("lm"):
+            client.delete_set("lm", each["name"])
+
+
+@pytest.mark.parametrize(
+    ("sets", "lists"),
+    [
+        ({"within": "even"}, {"allow": EVEN}),
+        ({"without": ["even", "low"]}, {"ban": EVEN + LOW}),
+        ({"within": ["even", "low"]}, {"allow": EVEN[:20]}),
+        ({"within": "low", "without": "even", "ban": [1, 3]}, {"allow": LOW[5::2]}),
+        ({"within": "low", "allow": [4, 41]}, {"allow": [4]}),
+    ],
+)
+def test_sets_equal_their_lists(client, small_server, head, sets, lists):
+    expected = head.topk(ROWS, 3, **lists)
+    np.testing.assert_array_equal(client.topk("lm", ROWS, 3, **sets).ids, expected.ids)
+    np.testing.assert_array_equal(head.topk(ROWS, 3, **sets).ids, expected.ids)
+    fields = {"model": "lm", "contexts": ROWS.tolist(), "k": 3} | sets
+    assert small_server.http.post("/v1/topk", json=fields).json()["ids"] == expected.ids.tolist()
+
+
+def test_a_set_is_an_input_of_texts_too(client, small_server, head):
+    context = {"name": "context", "datatype": "FP32", "shape": [1, ROWS.shape[1]], "data": ROWS[0].tolist()}
+    names = {"name": "without", "datatype": "BYTES", "shape": [2], "data": ["even", "low"]}
+    body = {"inputs": [context, names], "parameters": {"k": 3}}
+    outputs = small_server.http.post("/v2/models/lm/infer", json=body).json()["outputs"]
+    assert outputs[0]["data"] == head.topk(ROWS[:1], 3, ban=EVEN + LOW).ids[0].tolist()
+
+
+def test_a_set_that_is_put_again_holds_from_the_next_request_on(client, head):
+    for ids in ([7, 8, 9], [7, 9, 11]):
+        client.put_set("lm", "few", ids)
+        assert set(client.topk("lm", ROWS[:1], 3, within="few").ids[0]) == set(ids)
+
+
+def test_sets_are_listed_and_read(client, small_server, small_repository):
+    assert [(each["name"], each["ids"]) for each in client.sets("lm")] == [("even", len(EVEN)), ("low", len(LOW))]
+    assert small_server.http.get("/v1/models/lm/sets/low").json() == {"name": "low", "ids": LOW}
+    assert sorted(path.name for path in (small_repository / "lm" / SETS_FOLDER).iterdir()) == [
+        "even.roaring",
+        "low.roaring",
+    ]
+
+
+def test_refusals(client, small_server):
+    with pytest.raises(NotFound, match="no set 'shoes': it has even, low"):
+        client.topk("lm", ROWS, 3, within="shoes")
+    with pytest.raises(NotFound, match="'shoes'"):
+        client.delete_set("lm", "shoes")
+    with pytest.raises(BadInput, match=f"holds id {CLASSES} but"):
+        client.put_set("lm", "shoes", [CLASSES])
+    with pytest.raises(BadInput, match="no class of lm is called"):
+        client.put_set("lm", "shoes", ["nothing"])
+    with pytest.raises(BadInput, match="cannot name a set"):
+        client.put_set("lm", ".hidden", [1])
+    sampled = {"model": "lm", "contexts": ROWS.tolist(), "within": "even", "sample": {"seed": 1}}
+    assert "within" in read_refusal(small_server.http.post("/v1/topk", json=sampled), 400)
