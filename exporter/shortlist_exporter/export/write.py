@@ -112,7 +112,8 @@ def write_calibration(folder: Path, head: Head, truth: Truth) -> None:
         "head_ids": top.ids,
         "head_logprobs": top.logprobs,
     }
-    (folder / CALIBRATION_FILE).write_bytes(save(tensors))
+    whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}  # a part would be saved wrongly
+    (folder / CALIBRATION_FILE).write_bytes(save(whole))
 
 
 def write_names(folder: Path, names: Names | None) -> GraphFiles:

@@ -36,7 +36,7 @@ MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
 FIRST_LOOK_OPENED_PER_K = 200  # at least, so that a first look finds most of many classes
 FIRST_LOOK_CANDIDATES_PER_K = 6
 LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
-LAST_LOOK_OPENED_FACTOR = 4  # of the first look's, at most where that is less than half of millions of classes
+LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
 SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 4  # of the first look's
 LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
@@ -244,7 +244,7 @@ def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np
 def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
     """The looks that a search for k of `classes` classes takes one after the other.
 
-    The first is as set; the second is among half of all classes or, of millions, among 4 times as many as the first.
+    The first is as set; the second is among half of all classes or, of millions, among twice as many as the first.
     Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
