@@ -7,9 +7,9 @@
 
 enum {
     CANDIDATES_OF_FIRST_LOOK = 6, /* for each class that is better than the k-th permitted one, or the row goes on */
-    CANDIDATES_PER_DEPTH = 20,    /* the same of later looks */
+    CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
-    BANS_PER_EXACT_SCORE = 4,     /* classes far down differ by less than int8 rows tell */
+    BANS_PER_EXACT_SCORE = 3,     /* classes far down differ by less than int8 rows tell */
     DEEP_CLASSES_DIVISOR = 128,   /* of more banned classes in front of a row's best, proofs are faster */
 };
 

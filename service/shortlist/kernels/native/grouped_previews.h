@@ -79,8 +79,8 @@ static int64_t open_all_groups(const struct grouped *head, int restricted, const
     return count;
 }
 
-/* Adds `raise_share` of raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that is not permitted, get
- * -inf. */
+/* Adds `raise_share` of the raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that
+ * is not permitted, get -inf. */
 INLINE void finish_block(const struct grouped *head, int64_t block, float raise_share, float inverse_scale,
                          const uint8_t *permitted, float *scores) {
     for (int64_t i = 0; i < LANES; i += WIDTH) {
