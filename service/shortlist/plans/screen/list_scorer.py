@@ -66,6 +66,9 @@ class ListScorer:
 
     def guess_normalizer(self, context: FloatArray, logits: FloatArray, best: int) -> np.float32:
         """The log-normaliser of one `context` [d] whose clusters, of which this is the `best`, have `logits` [n]."""
+        guess: np.float32
         if self.terms is None:
-            return log_sum_exp(logits) + self.tail[best]
-        return self.terms.guess(context[None], logits[None])[0][0]
+            guess = log_sum_exp(logits) + self.tail[best]
+        else:
+            guess = self.terms.guess(context[None], logits[None])[0][0]
+        return guess
