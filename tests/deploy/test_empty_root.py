@@ -55,6 +55,7 @@ def server(image, small_repository):
     """The entry point in that root, as the image's user; its process, and a client."""
     (root, variables), port = image, free_port()
     shutil.copytree(small_repository, root / "repository", dirs_exist_ok=True)
+    (root / "repository").chmod(0o755)  # pytest's own folders are for its user alone
     user = find_step("USER")
     command = [CHROOT, f"--userspec={user}:{user}", str(root), *json.loads(find_step("ENTRYPOINT"))]
     environment = variables | {
