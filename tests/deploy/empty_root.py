@@ -29,7 +29,7 @@ def make_python(root: Path) -> None:
     for name in ("python", "python3", "python3.11"):
         if not (link.parent / name).exists():
             (link.parent / name).symlink_to(PYTHON.resolve().name)
-    for name in ("tmp", "etc", "repository"):
+    for name in ("tmp", "etc", "proc", "repository"):
         (root / name).mkdir()
     (root / "tmp").chmod(0o1777)
     copy_libraries([PYTHON.resolve(), *STDLIB.rglob("*.so")], root)
