@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 BROWSER = shutil.which("chromium")
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 LOOK_SECONDS = 0.05
 SERIOUS = {"serious", "critical"}  # what axe-core calls more than moderate
 

@@ -5,6 +5,7 @@ import { MILLISECONDS, computePercentile, draw, readSeries, write } from "../../
 const SAMPLES_KEPT = 90;
 const COMPUTE = "shortlist_phase_duration_seconds_bucket";
 const byId = (id) => document.getElementById(id);
+const NOTHING = { buckets: new Map() };
 let samples = [];
 let shownHead = "";
 
@@ -34,10 +35,10 @@ export function showCharts(text, head) {
   byId("charts").replaceChildren(drawLatency(), drawPrecision(sample));
 }
 
-// Only of the times in which something was computed: a point for each.
+// Only of the times in which something was computed: a point for each; the first is of all that was before.
 function drawLatency() {
-  const times = samples.slice(1).map((to, i) => computePercentile(samples[i], to, 0.5) * MILLISECONDS);
-  return drawLine("microseconds of a request's computation, median of two seconds", times.filter(Number.isFinite));
+  const times = samples.map((to, i) => computePercentile(samples[i - 1] || NOTHING, to, 0.5) * MILLISECONDS);
+  return drawLine("microseconds of a request's computation, median", times.filter(Number.isFinite));
 }
 
 // Over the whole width, however few the values; one alone is a level line.
