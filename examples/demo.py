@@ -149,7 +149,8 @@ def capture_line_contexts(model: LanguageModel) -> np.ndarray:
     """The context vector after the first `LINE_TOKENS` tokens of each line, [LINES, d]."""
     modules = [Path(inspect.getfile(importlib.import_module(name))) for name in MODULES]
     lines = [*choose_lines(model, modules), *choose_lines(model, sorted(SHIPPED_TEXTS.glob("*.txt")))]
-    return np.concatenate([model.hidden_states(ids)[:, -1].numpy() for ids in torch.tensor(lines).split(LINE_BATCH)])
+    batches = [torch.tensor(lines[start : start + LINE_BATCH]) for start in range(0, len(lines), LINE_BATCH)]
+    return np.concatenate([model.hidden_states(ids)[:, -1].numpy() for ids in batches])
 
 
 def choose_lines(model: LanguageModel, paths: list[Path]) -> list[list[int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,8 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
 from shortlist.core.results import (
     FloatArray,
     IdArray,
-    Labels,
     PlanResult,
     TopK,
-    make_label_array,
     read_labels,
     require_labels,
 )
@@ -86,11 +84,6 @@ class Head(SampledHead):
         self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
         self.manifest = self.with_device_crossover(bundle)
         self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.plan.open_row_answers()
-
-    @cached_property
-    def label_array(self) -> Labels | None:
-        """[V + 1] printable names by id, the last one, None, for the id -1; None where the bundle has no labels."""
-        return None if self.labels is None else make_label_array(self.labels)
 
     @property
     def base(self) -> Head:

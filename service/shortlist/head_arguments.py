@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from shortlist.core.filters import (
     parse_id_lists,
     restrict_to_members,
 )
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import FloatArray, IdArray, Labels, make_label_array
 from shortlist.errors import BadInput
 
 
@@ -38,12 +39,19 @@ class HeadFacts(Protocol):
 class HeadArguments:
     """What checks the arguments of a head by its manifest.
 
-    names: of classes, None where ids alone are understood. sets: of classes, by name; None where there are none.
+    labels: to be printed, [V], or None. names: of classes, None where ids alone are understood. sets: of classes, by
+    name; None where there are none.
     """
 
     manifest: HeadFacts
+    labels: list[str] | None = None
     names: Names | None = None
     sets: ClassSets | None = None
+
+    @cached_property
+    def label_array(self) -> Labels | None:
+        """[V + 1] printable names by id, the last one, None, for the id -1; None where there are no labels."""
+        return None if self.labels is None else make_label_array(self.labels)
 
     @property
     def classes(self) -> int:

@@ -102,7 +102,7 @@ def make_query(
     by.
     """
     kind = name_kind(inputs)
-    sets = [read_set_names(name, inputs, parameters, kind) for name in SET_INPUTS]
+    sets = {name: read_set_names(name, inputs, parameters, kind) for name in SET_INPUTS}
     values = {name: read_array(each, manifest, names) for name, each in inputs.items() if name not in SET_INPUTS}
     if CONTEXT not in values:
         raise BadInput(f"input '{CONTEXT}' is missing: send FP32 of shape [rows, {manifest.dim}]")
@@ -116,7 +116,16 @@ def make_query(
         return SampleQuery(values[CONTEXT], read_sampling(values, parameters), allow, ban, bias)
     if kind == "beam":
         return read_beam_query(values, parameters, allow, ban, bias)
-    return TopKQuery(values[CONTEXT], read_k(parameters, manifest, classified), allow, ban, exact, bias, *sets)
+    return TopKQuery(
+        values[CONTEXT],
+        read_k(parameters, manifest, classified),
+        allow,
+        ban,
+        exact,
+        bias,
+        within=sets[WITHIN],
+        without=sets[WITHOUT],
+    )
 
 
 def read_set_names(
