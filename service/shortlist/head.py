@@ -274,7 +274,7 @@ class Head(SampledHead):
         """`plan` over the rows, chunk by chunk; raises BundleError where the bundle's graphs contradict its arrays."""
         if bias is not None:
             score = partial(score_chunks, partial(self.compute_logits, plan), plan, contexts)
-            return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.manifest.classes)
+            return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.classes)
         try:
             search = plan.topk if self.ways is None else self.ways.choose_search(plan, class_filter)
             if 0 < len(contexts) <= plan.max_rows():

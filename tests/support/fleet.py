@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -37,8 +38,12 @@ class Fleet(RunningServer):
 
     def wait_for_processes(self, count: int) -> None:
         """Wait until so many are ready."""
+        self.wait_until(lambda: self.read_metric("shortlist_processes") == count)
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds."""
         end = time.monotonic() + JOIN_SECONDS
-        while self.read_metric("shortlist_processes") != count:
+        while not holds():
             assert time.monotonic() < end, "".join(self.log)
             time.sleep(0.05)
 

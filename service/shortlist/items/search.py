@@ -40,10 +40,12 @@ def hide_changed(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
     """The filter by which the bundle's own classes are searched: none that was changed, and no ids beyond them."""
     allow, ban = (keep_base_ids(lists, changes.base_classes) for lists in (class_filter.allow, class_filter.ban))
     forced, hidden = class_filter.forced, class_filter.hidden
+    if hidden is not None:
+        hidden = np.where(hidden < changes.base_classes, hidden, NO_CLASS)
     if forced is not None:
         forced = np.where(changes.find_rows(np.maximum(forced, 0)) == NOT_CHANGED, forced, NO_CLASS)
     if not changes.hidden.size:
-        return replace(class_filter, allow=allow, ban=ban, forced=forced)
+        return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=hidden)
     if ban is None and hidden is None and forced is None:
         return replace(class_filter, allow=allow, ban=changes.hidden)  # searched fastest
     if hidden is None:

@@ -16,7 +16,7 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods.grouped import count_candidates
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.tuning.space import list_settings
-from shortlist_models.rescored import tail
+from shortlist_models import tail
 
 from tests.support.heads.grouped import CLASSES, DIM, OPTIONS, contexts, rows
 from tests.support.kernels import list_targets

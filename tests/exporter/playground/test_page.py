@@ -124,7 +124,7 @@ def test_words_stop_where_asked_and_no_second_run_goes_on(opened):
     page.unroute("**/playground/next")
 
 
-def test_the_keyboard_alone_does_all(opened):
+def test_the_keyboard_alone_does_all(opened, playground):
     page = opened()
 
     def press(*keys):
@@ -151,6 +151,7 @@ def test_the_keyboard_alone_does_all(opened):
     press("Home", "Enter")
     wait_until(lambda: story_of(page) == [])
     assert focused() == "text"
+    wait_until(lambda: words_of(page) == words_by_server(playground, model="lm", text=TEXT))
     page.locator("#sides button").nth(2).focus()
     press("Enter")
     wait_until(lambda: len(story_of(page)) == 1)

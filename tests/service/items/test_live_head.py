@@ -84,6 +84,16 @@ def test_answers_are_those_of_the_changed_layer(catalogue, k, exact):
     np.testing.assert_allclose(top.logprobs, np.take_along_axis(catalogue.logprobs(ROWS), top.ids, 1), atol=1e-4)
 
 
+def test_biases_hold_for_added_replaced_and_removed_items(catalogue):
+    bias = {300: 40.0, 5: 41.0, 301: 90.0, 8: 90.0, 20: 39.0}
+    top = catalogue.head.topk(ROWS, 3, bias=bias)
+    weighted = catalogue.logits(ROWS)
+    for item, weight in bias.items():
+        weighted[:, item] += weight
+    np.testing.assert_array_equal(top.ids, rank(weighted, 3))
+    np.testing.assert_allclose(top.logprobs, np.take_along_axis(catalogue.logprobs(ROWS), top.ids, 1), atol=1e-4)
+
+
 def test_lists_hold_for_added_and_removed_items(catalogue):
     logits = catalogue.logits(ROWS)
     allow, ban = [5, 7, 8, 300, 301, 302, 20], [300, 20]

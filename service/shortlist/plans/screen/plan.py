@@ -90,12 +90,16 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        use_dense, sets = self.fallback is not None, self.sets
-        wide = k if self.terms is None else max(k, self.count_exact(k))  # terms are guessed beside all exact scores
+        use_dense, sets, full_view = (
+            self.fallback is not None,
+            self.sets,
+            max(self.settings.full_view, RESCORED_PER_K * k),
+        )
+        wide = k if self.terms is None else max(k, full_view)  # terms are guessed beside all exact scores
         plain = len(contexts) > 0 and wide <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
         if plain and few and self.loops is not None and wide <= MAX_COMPILED_K:
-            result = self.loops.score(contexts, wide, self.settings, use_dense, self.count_exact(k))
+            result = self.loops.score(contexts, wide, self.settings, use_dense, full_view)
             result = result if self.terms is None else self.add_terms(self.terms, result, contexts, k)
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)

@@ -179,6 +179,8 @@ def read_ids(body: bytes, header: str | None, names: Names | None, model: str) -
     """The ids of a body, JSON (ids or names) or binary; raises BadInput."""
     if header is None:
         values = require_field(parse_fields(body, (IDS,)), IDS)
+        if not isinstance(values, list):
+            raise BadInput(f"{IDS} must be a list of whole numbers or of names")
     else:
         text, binary = split_body(body, header)
         tensors = parse_tensors(parse_json(text).get("inputs"), binary, "sets")

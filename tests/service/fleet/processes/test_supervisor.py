@@ -52,7 +52,7 @@ def test_counters_of_all_processes_add_up_and_do_not_fall_when_one_is_killed(fle
     os.kill(fleet.list_pids()[1], signal.SIGKILL)
     fleet.wait_for_processes(2)
     assert fleet.read_metric("shortlist_requests_total", endpoint="topk") == count
-    assert fleet.read_metric("shortlist_process_replacements_total") >= 1
+    fleet.wait_until(lambda: fleet.read_metric("shortlist_process_replacements_total") >= 1)
 
 
 def test_who_is_killed_under_load_takes_nobody_with_it_and_is_replaced(fleet):
