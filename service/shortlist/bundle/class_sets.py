@@ -25,6 +25,8 @@ from shortlist.core.filters import Members
 from shortlist.core.results import IdArray
 from shortlist.errors import BadInput, BundleError, NotFound
 
+from .files import flush_folder
+
 SETS_FOLDER = "sets"
 SUFFIX = ".roaring"
 MAGIC = b"shortlist set 1\n"
@@ -160,7 +162,7 @@ def write_set(folder: Path, name: str, content: bytes) -> None:
         except BaseException:
             Path(file.name).unlink(missing_ok=True)
             raise
-    sync_folder(folder)
+    flush_folder(folder)
 
 
 def delete_set(folder: Path, name: str) -> bool:
@@ -169,14 +171,5 @@ def delete_set(folder: Path, name: str) -> bool:
         make_path(folder, name).unlink()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    sync_folder(folder)
+    flush_folder(folder)
     return True
-
-
-def sync_folder(folder: Path) -> None:
-    """Let the names in a folder reach the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

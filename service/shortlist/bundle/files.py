@@ -123,3 +123,12 @@ def protect(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and path.relative_to(folder).parts[0] != REPORT_FOLDER:
             path.chmod(path.stat().st_mode & ~WRITE_BITS)
+
+
+def flush_folder(folder: Path) -> None:
+    """Wait until the names of a folder's files are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

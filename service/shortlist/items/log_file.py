@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from shortlist.bundle.files import flush_folder
 from shortlist.errors import BundleError, StorageFull
 
 log = logging.getLogger(__name__)
@@ -178,12 +179,3 @@ def find_whole_frame(file: int, start: int, size: int) -> bool:
         else:
             start += place + 1
     return False
-
-
-def flush_folder(folder: Path) -> None:
-    """Wait until the names of a folder's files are on the disk."""
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
