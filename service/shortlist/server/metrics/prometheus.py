@@ -28,6 +28,7 @@ ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
 RISK_BUCKETS = [1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 CLASSES_BUCKETS = [2**i for i in range(19)]  # 1 to 262,144
 MODEL_LABELS = ("model", "version")
+MAX_ENDED_PLACES = 8  # versions that are over and wait for a scrape: where nobody scrapes, the oldest are dropped
 LOAD_OUTCOMES = ("ready", "failed", "rolled_back")
 Place = tuple[str, str]  # a model's name and version, as labels
 Content = TypeVar("Content")
@@ -123,21 +124,27 @@ class Metrics:
 
     def read(self, write: Callable[[CollectorRegistry], Content]) -> Content:
         """What `write` makes of all families; those of versions that are over are shown to it for the last time."""
-        ended = [self.ended_places.popleft() for _ in range(len(self.ended_places))]
-        self.uses.subtract(ended)
+        ended = len(self.ended_places)
         text = write(self.registry)
-        for place in ended:
-            if self.uses[place] <= 0:
-                self.remove_series(place)
+        self.drop_ended_series(ended)
         return text
 
     def start_series(self, place: Place) -> None:
         """Somebody counts the requests of this version from now on."""
         self.uses[place] += 1
+        self.drop_ended_series(len(self.ended_places) - MAX_ENDED_PLACES)
 
     def end_series(self, place: Place) -> None:
         """Somebody has counted the last request of this version; any thread may say so."""
         self.ended_places.append(place)
+
+    def drop_ended_series(self, number: int) -> None:
+        """Show the first `number` versions that are over no more, but for those in which somebody counts again."""
+        for _ in range(number):
+            place = self.ended_places.popleft()
+            self.uses[place] -= 1
+            if self.uses[place] <= 0:
+                self.remove_series(place)
 
     def remove_series(self, place: Place) -> None:
         """Show the requests to a version no more."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.parser import text_string_to_metric_families
 from shortlist.server.metrics.histogram import Histogram
 from shortlist.server.metrics.notes import RequestNote
-from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.metrics.prometheus import MAX_ENDED_PLACES, Metrics
 from shortlist.server.metrics.series import UNKNOWN_MODEL, RequestSeries
 
 from tests.support.layers import RunningServer
@@ -178,3 +180,26 @@ def test_endpoints_by_name_are_there_from_the_start_and_any_other_once_it_comes(
     labels = {"model": "unknown", "version": "unknown", "endpoint": "new"}
     assert metrics.registry.get_sample_value("shortlist_request_duration_seconds_count", labels) == 1
     assert metrics.registry.get_sample_value("shortlist_requests_total", labels | {"code": "200"}) == 1
+
+
+def test_where_nobody_scrapes_only_the_last_versions_that_are_over_are_kept():
+    metrics = Metrics("1", CollectorRegistry(), ["topk"])
+    places = [("lm", str(version)) for version in range(5 * MAX_ENDED_PLACES)]
+    for place in places:
+        metrics.start_series(place)
+        RequestSeries(metrics, place).count([RequestNote("topk", 200, 0.5, (0.0, 0.0, 0.0, 0.0), None, False, None)])
+        metrics.end_series(place)
+    kept = [("lm", version) for version in re.findall(r'requests_total.*version="(\d+)"', metrics.render().decode())]
+    assert kept == places[-MAX_ENDED_PLACES - 1 :]
+    assert 'model="lm"' not in metrics.render().decode()
+
+
+def test_a_version_that_is_served_again_keeps_its_series():
+    metrics = Metrics("1", CollectorRegistry(), ["topk"])
+    place = ("lm", "1")
+    metrics.start_series(place)
+    RequestSeries(metrics, place).count([RequestNote("topk", 200, 0.5, (0.0, 0.0, 0.0, 0.0), None, False, None)])
+    metrics.start_series(place)
+    metrics.end_series(place)
+    for _ in range(2):
+        assert b'shortlist_requests_total{code="200"' in metrics.render()
