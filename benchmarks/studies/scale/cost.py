@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -13,12 +14,12 @@ import numpy as np
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.fleet.shards.exchange import Question, pack_question, unpack_answer
 from shortlist.fleet.shards.merge import merge_results
-from shortlist.fleet.shards.shard import open_shard
-from shortlist.fleet.shards.shard_list import read_shard_list
+from shortlist.fleet.shards.ranges import cut_classes
+from shortlist.fleet.shards.shard import Shard
 from shortlist.head import Head
 
 from .contexts import make_contexts
-from .heads import open_bundle, open_shard_folder
+from .heads import open_bundle
 
 K, DIM = 10, 128
 SHARDS = (1, 2, 4, 8)
@@ -35,21 +36,20 @@ class Cost:
     shards: int
     bytes: int
     predicted_us: float
-    slowest_us: float
+    shard_us: float
     merge_us: float
     messages: int
 
 
-def measure_costs(cache: Path, sizes: list[int], method: str) -> list[dict[str, object]]:
-    """Every size in every number of shards."""
+def measure_costs(cache: Path, sizes: Sequence[int], method: str, most_classes: int) -> list[dict[str, object]]:
+    """Every size in every number of shards, but for those whose shards have more than `most_classes`."""
     bandwidth = measure_bandwidth()
     print(f"one thread reads {bandwidth / 1e9:.1f} GB/s")
     costs = []
-    for classes in sizes:
-        bundle = open_bundle(cache, classes, DIM, method)
-        for shards in SHARDS:
-            folder = open_shard_folder(bundle, shards)
-            costs.append(measure_cost(folder, method, bandwidth))
+    for classes, shards in itertools.product(sizes, SHARDS):
+        if classes // shards <= most_classes:
+            head = Head(open_bundle(cache, classes // shards, DIM, method), "cpu", threads=1)
+            costs.append(measure_cost(head, shards, bandwidth))
             print(costs[-1], flush=True)
     return [asdict(cost) for cost in costs]
 
@@ -61,24 +61,19 @@ def measure_bandwidth() -> float:
     return matrix.nbytes / (time_call(lambda: matrix @ vector) / 1e6)
 
 
-def measure_cost(folder: Path, method: str, bandwidth: float) -> Cost:
-    """One number of shards, each timed by itself, as on machines of their own."""
-    shard_list = read_shard_list(folder)
-    contexts = make_contexts(CALLS, shard_list.dim, seed=2)
+def measure_cost(head: Head, shards: int, bandwidth: float) -> Cost:
+    """So many shards, each on a machine of its own, of which `head` is one: random classes make all alike."""
+    manifest = head.manifest
+    classes = manifest.classes * shards
+    contexts = make_contexts(CALLS, manifest.dim, seed=2)
     questions = [pack_question(Question(row[None], K, class_filter=UNRESTRICTED)) for row in contexts]
-    times, answers, read = [], [], 0
-    for number in range(len(shard_list.shards)):
-        shard = open_shard(folder, number, threads=1)
-        times.append(time_calls([partial(shard.answer, message) for message in questions]))
-        answers.append(shard.answer(questions[0]))
-        read = max(read, count_bytes(shard.head))
-        del shard
+    parts = [Shard(head, part) for part in cut_classes(classes, shards)]
+    shard_time = time_calls([partial(parts[0].answer, message) for message in questions])
+    answers = [part.answer(questions[0]) for part in parts]
     merge = time_call(lambda: merge_results([unpack_answer(answer) for answer in answers], K))
-    sizes = len(questions[0]) * len(answers) + sum(map(len, answers))
+    sizes, read = len(questions[0]) * shards + sum(map(len, answers)), count_bytes(head)
     predicted = read / bandwidth * 1e6
-    return Cost(
-        method, shard_list.classes, len(answers), read, round(predicted), round(max(times)), round(merge, 1), sizes
-    )
+    return Cost(manifest.method, classes, shards, read, round(predicted), round(shard_time), round(merge, 1), sizes)
 
 
 def count_bytes(head: Head) -> int:

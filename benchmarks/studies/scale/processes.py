@@ -7,6 +7,9 @@ import resource
 import statistics
 from pathlib import Path
 
+import httpx
+from shortlist.errors import ServerError
+
 from benchmarks.common.processes import Process, free_port, python_command
 from benchmarks.http.client import requests, wrk
 
@@ -32,7 +35,7 @@ def measure_speedup(cache: Path) -> dict[str, object]:
             command = python_command("shortlist", "serve", bundle.folder.parents[1], "--port", port)
             command += ["--processes", str(count), "--threads", "1", "--precision-share", "0"]
             with Process(f"processes-{count}", ["taskset", "-c", cores, *command], port, cache / "logs") as server:
-                server.wait_ready(lambda server=server: requests.send_request(server.url, request))  # type: ignore[misc]
+                server.wait_ready(lambda server=server, count=count: check_processes(server.url, count))  # type: ignore[misc]
                 wrk.run_wrk(server.url, [request], CONNECTIONS, 1, cores)
                 before = count_child_seconds()
                 rates[count].append(wrk.run_wrk(server.url, [request], CONNECTIONS, SECONDS, cores).rps)
@@ -43,6 +46,16 @@ def measure_speedup(cache: Path) -> dict[str, object]:
         "requests_per_second": {count: round(rate) for count, rate in medians.items()},
         "wrk_cpu_share": {count: round(each / (ROUNDS * SECONDS), 2) for count, each in seconds.items()},
     }
+
+
+def check_processes(url: str, count: int) -> None:
+    """Raise ServerError unless so many processes are ready; a server of one process does not count them."""
+    try:
+        text = httpx.get(f"{url}/metrics", trust_env=False).text
+    except httpx.TransportError as error:
+        raise ServerError(f"{url} does not answer yet: {error}") from None
+    if f"shortlist_processes {count:.1f}" not in text and (count > 1 or "shortlist_ready 1.0" not in text):
+        raise ServerError(f"{url} has not {count} processes ready yet")
 
 
 def count_child_seconds() -> float:

@@ -13,6 +13,8 @@ from .channel import Channel, ChannelClosed
 from .exchange import Request, Response
 from .tasks import Tasks
 
+LOADING_SECONDS = 0.005  # between looks at a process that is not ready: others get 503 until the supervisor knows
+
 log = logging.getLogger(__name__)
 
 Duty = Callable[[Any], Awaitable[Any]]
@@ -58,7 +60,7 @@ class Link:
             if state != last:
                 channel.tell("state", list(state))
                 last = state
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(seconds if state.ready else min(seconds, LOADING_SECONDS))
 
     async def do_duty(self, name: str, value: Any) -> Any:
         """Do what the supervisor asks."""

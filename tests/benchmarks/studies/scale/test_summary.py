@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from shortlist.fleet.shards.shard_list import read_shard_list
+from shortlist.head import Head
 
 from benchmarks.studies.scale import __main__ as study
 from benchmarks.studies.scale import cost
@@ -57,8 +58,8 @@ def test_the_cost_of_shards_is_measured_and_their_answers_are_the_whole_heads(tm
     folder = open_shard_folder(bundle, 2)
     assert open_shard_folder(bundle, 2) == folder
     assert len(read_shard_list(folder).shards) == 2
-    result = cost.measure_cost(folder, "full", 1e10)
-    assert result.shards == 2
-    assert result.bytes == 4 * 2_001 * 16
-    assert result.slowest_us > 0
+    result = cost.measure_cost(Head(bundle, "cpu", 1), 2, 1e10)
+    assert (result.classes, result.shards) == (8_002, 2)
+    assert result.bytes == 4 * 4_001 * 16
+    assert result.shard_us > 0
     assert open_gathered(folder).topk(np.ones((1, 16), np.float32), 3, exact=True).ids.shape == (1, 3)
