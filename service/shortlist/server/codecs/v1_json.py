@@ -22,7 +22,7 @@ from shortlist.core.row_lists import NamedLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
 from shortlist.server.messages.headers import CONTENT_TYPE, EncodedResponse, make_length_header
-from shortlist.server.messages.json_fields import parse_json, read_flag
+from shortlist.server.messages.json_fields import parse_json, read_flag, refuse_draw_scores
 from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.wire.open_inference import JSON_TYPE
 
@@ -108,8 +108,7 @@ def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) 
         raise BadInput(f"{named} is of requests without 'sample': send the set's ids as allow or ban")
     if not isinstance(asked, dict) or not asked.keys() <= set(SAMPLE_FIELDS) or asked.get("seed") is None:
         raise BadInput(f"sample must be an object with a seed, and none but {', '.join(SAMPLE_FIELDS)}")
-    if read_flag(fields, "scores"):
-        raise BadInput("scores are of the k best alone: leave them out of a request for a sample")
+    refuse_draw_scores(fields)
     contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
     options = {name: value for name, value in asked.items() if value is not None}
     sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))

@@ -17,7 +17,7 @@ from shortlist.core.results import NO_CLASS, IdArray
 from shortlist.core.row_lists import NamedLists, RowLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
-from shortlist.server.messages.json_fields import read_flag
+from shortlist.server.messages.json_fields import read_flag, refuse_draw_scores
 from shortlist.wire.open_inference import (
     ALLOW,
     BAN,
@@ -113,6 +113,7 @@ def make_query(
     allow, ban = (read_lists(name, values, parameters, registry) for name in (ALLOW, BAN))
     bias = read_bias(values)
     if kind == "sample":
+        refuse_draw_scores(parameters)
         return SampleQuery(values[CONTEXT], read_sampling(values, parameters), allow, ban, bias)
     if kind == "beam":
         return read_beam_query(values, parameters, allow, ban, bias)

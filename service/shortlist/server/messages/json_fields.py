@@ -52,6 +52,12 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
     return value
 
 
+def refuse_draw_scores(fields: dict[str, Any]) -> None:
+    """Raise BadInput where a request for draws wants scores, in fields of a body or parameters."""
+    if read_flag(fields, "scores"):
+        raise BadInput("scores are of the k best alone: leave them out of a request for a sample")
+
+
 def check_setting_names(changes: Mapping[str, Any], names: Collection[str], kind: str) -> None:
     """Raise BadInput at the first setting that is not one of `names`. kind: of settings, for the message."""
     unknown = next((name for name in changes if name not in names), None)

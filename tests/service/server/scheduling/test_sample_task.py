@@ -74,6 +74,21 @@ def test_what_is_no_request_for_draws_is_refused(small_server, fields, message):
     assert message in response.json()["error"]
 
 
+def test_scores_of_draws_are_refused_in_v2_as_in_v1(small_server):
+    inputs = [
+        {"name": "context", "datatype": "FP32", "shape": [1, 16], "data": ROWS[0].tolist()},
+        {"name": "seed", "datatype": "INT64", "shape": [1], "data": [1]},
+    ]
+    url = "/v2/models/lm/infer"
+    scored, drawn = (
+        small_server.http.post(url, json={"inputs": inputs, "parameters": {"scores": scores}})
+        for scores in (True, False)
+    )
+    assert scored.status_code == 400
+    assert "scores are of the k best alone" in scored.json()["error"]
+    assert drawn.status_code == 200
+
+
 def test_a_position_without_a_seed_is_refused(small_server):
     inputs = [
         {"name": "context", "datatype": "FP32", "shape": [1, 16], "data": ROWS[0].tolist()},
