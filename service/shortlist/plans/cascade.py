@@ -13,7 +13,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, find_short_rows, write_best
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import cover_also
+from shortlist.plans.common.normalizer import cover_also, limit_rest
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, find_reaching
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
@@ -107,8 +107,11 @@ class CascadePlan(Plan):
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
             self.rescore_graph.check_ids(ids, self.classes)
-            rest = min(screen.tail[row], inside[0] + tail_limit) if positions.size < self.order.size else -np.inf
-            result.log_normalizer[row] = np.logaddexp(inside[0], rest)
+            result.log_normalizer[row] = inside[0]
+            if positions.size < self.order.size:
+                most = limit_rest(logits, inside[0], positions.size, self.order.size)
+                rest = min(screen.tail[row], inside[0] + tail_limit, most)
+                result.log_normalizer[row] = np.logaddexp(inside[0], rest)
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result

@@ -25,7 +25,7 @@ from shortlist.plans.common.base import (
     write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.normalizer import cover_also, log_sum_exp
+from shortlist.plans.common.normalizer import cover_also, limit_rest, log_sum_exp
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
@@ -190,19 +190,28 @@ class GroupedPlan(Plan):
 
         outputs: of fused.onnx. full_view: how many of the candidates are scored exactly, if there are so many.
         """
-        result, tail_limit = empty_result(len(contexts), k), self.settings.tail_limit
+        result = empty_result(len(contexts), k)
         scores, tail, coarse, previews = outputs
         for row, positions in enumerate(map(self.choose_candidates, scores, coarse, previews)):
             count = np.array([min(full_view, positions.size)])
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
             self.rescore_graph.check_ids(ids, self.classes)
-            best = log_sum_exp(-np.sort(-logits)[: self.beside]) if self.settings.tail_beside else inside[0]
-            rest = min(tail[row], best + tail_limit) if positions.size < self.order.size else -np.inf
-            result.log_normalizer[row] = max(np.logaddexp(best, rest), inside[0])
+            result.log_normalizer[row] = self.estimate_normalizer(logits, inside[0], positions.size, tail[row])
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result
+
+    def estimate_normalizer(self, logits: FloatArray, inside: np.float32, count: int, guess: float) -> float:
+        """The log-normaliser of `count` candidates and a guess of the rest. logits: exact ones; inside: of all."""
+        if count == self.order.size:
+            return inside
+        best, whole, limit = logits, inside, self.settings.tail_limit
+        if self.settings.tail_beside:
+            best = -np.sort(-logits)[: self.beside]
+            inside, count = log_sum_exp(best.copy()), best.size
+        rest = min(guess, inside + limit, limit_rest(best, inside, count, self.order.size))
+        return max(np.logaddexp(inside, rest), whole)
 
     def choose_candidates(self, scores: FloatArray, coarse: FloatArray, preview: FloatArray) -> Indices:
         """Ascending positions of one row's candidates, by scores of groups [G], coarse and whole previews [m]."""

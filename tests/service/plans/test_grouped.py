@@ -8,7 +8,7 @@ from shortlist.head import load
 from shortlist.plans.grouped import list_looks
 
 from tests.support.heads.grouped import DIM, rows
-from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
+from tests.support.layers import logits_of, logprobs_of, make_contexts, make_dense, make_head
 from tests.support.searches import check_exact_scores, check_lists_come_first, check_rows_alone, check_wide_k
 
 pytestmark = pytest.mark.slow
@@ -109,3 +109,14 @@ def test_the_last_look_at_millions_is_twice_the_first(grouped_head):
     assert list_looks(settings, 10, 2_200_000)[1].opened == 300_000
     assert list_looks(settings, 10, 500_000)[1].opened == 250_000
     assert list_looks(grouped_head.plan.settings, 10, 2_200_000)[1].opened == 1 << 18
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.1, 1, 10])
+def test_normalisers_of_short_and_long_contexts_are_off_by_little(scale, grouped_head, grouped_dense, no_library):
+    """No more than docs/answers.md says, by loops as by graphs; the contexts that were fitted have a scale of 1."""
+    some = (scale * rows).astype(np.float32)
+    truth = logits_of(grouped_dense, some).max(axis=1) - logprobs_of(grouped_dense, some).max(axis=1)
+    for plan in (grouped_head.plan, load(grouped_head.folder, threads=1).plan):
+        errors = plan.topk(some, 5, UNRESTRICTED).log_normalizer - truth
+        assert errors.max() < np.log(2 * plan.order.size / plan.settings.candidates) + 0.01
+        assert np.median(np.abs(errors)) < 1.3

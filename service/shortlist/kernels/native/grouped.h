@@ -93,6 +93,17 @@ static float add_tail_terms(const struct grouped *head, const float *context) {
     return head->terms ? total : 0;
 }
 
+/* A guess of the log-sum of the rest, or what that can be at most: where the better half of `counted` candidates are
+ * the best classes, none of the rest has more than the least of that half. The worse half may have been previewed too
+ * well. Contexts of other sizes than those fitted get such guesses. */
+static float limit_guess(const struct grouped *head, const struct scratch *scratch, int64_t count, int64_t counted,
+                         float guess) {
+    int64_t half = counted / 2 > 1 ? counted / 2 : 1;
+    float others = logf((float)(count_classes(head) - half));
+    if (count_reaching(scratch->values, NULL, count, guess - others) >= half) return guess;
+    return others + find_threshold(scratch->values, NULL, count, half, 0);
+}
+
 /* The log-sum of the best candidates' logits and of an estimate of the rest, which a product with the context gives.
  *
  * The estimate is of what is left beside `fitted` candidates, so that no more of them count. Where all classes are
@@ -100,6 +111,7 @@ static float add_tail_terms(const struct grouped *head, const float *context) {
 static float estimate_normalizer(const struct grouped *head, const float *context, const struct scratch *scratch,
                                  int64_t count, int64_t fitted) {
     float all = log_sum_exp(scratch->values, count), inside = all;
+    int64_t counted = count < fitted ? count : fitted;
     if (count == count_classes(head)) return all;
     if (count > fitted + fitted / SURPLUS_DIVISOR) {
         float threshold = find_threshold(scratch->values, NULL, count, fitted, 0);
@@ -107,8 +119,9 @@ static float estimate_normalizer(const struct grouped *head, const float *contex
             scratch->spare[i] = scratch->values[i] >= threshold ? scratch->values[i] : -INFINITY;
         inside = log_sum_exp(scratch->spare, count);
     }
-    float tail = dot(head->tail, context, head->dim) + head->tail_offset + add_tail_terms(head, context);
-    float limit = inside + head->tail_limit, estimate = log_add_exp(inside, limit < tail ? limit : tail);
+    float guess = dot(head->tail, context, head->dim) + head->tail_offset + add_tail_terms(head, context);
+    float tail = limit_guess(head, scratch, count, counted, guess), limit = inside + head->tail_limit;
+    float estimate = log_add_exp(inside, limit < tail ? limit : tail);
     return estimate > all ? estimate : all;
 }
 

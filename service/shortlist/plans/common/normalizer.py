@@ -7,12 +7,14 @@ same classes of a row exactly have the same normaliser; others differ by the rat
 
 from __future__ import annotations
 
-from math import isfinite
+from math import isfinite, log
 
 import numpy as np
 
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.errors import BadInput
+
+LEAST_SHARE = 1e-5  # of a sum of exponentials, that float32 can tell
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:
@@ -24,6 +26,18 @@ def log_sum_exp(logits: FloatArray) -> np.float32:
         np.subtract(logits, peak, out=logits)
         np.exp(logits, out=logits)
         return np.float32(peak + np.log(logits.sum()))
+
+
+def limit_rest(best: FloatArray, inside: float, counted: int, classes: int) -> float:
+    """What the log-sum of other classes can be at most where `counted` candidates, not all, are the best of `classes`.
+
+    best: logits [e] of the best of them. inside: the log-sum of all `counted`. Each other class has at most the mean of
+    the candidates beyond `best`, or the least of these where there are no more.
+    """
+    if best.size == counted:
+        return log(classes - counted) + float(best.min())
+    left = 1 - np.exp(best.astype(np.float64) - inside).sum()
+    return log((classes - counted) / (counted - best.size)) + inside + log(max(left, LEAST_SHARE))
 
 
 def cover_classes(log_normalizer: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
