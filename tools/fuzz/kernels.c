@@ -118,11 +118,41 @@ static struct mixture make_front(int64_t dim) {
     return front;
 }
 
+/* Previews of a front's classes; its weights are others, so that bounds need not hold. */
+static struct mixture_previews make_mixture_previews(const struct mixture *front) {
+    int64_t classes = front->blocks * LANES, lines = divide_up(front->dim, 4), ids = 2 * front->frequent;
+    return (struct mixture_previews){make_lines(front->blocks * lines), make_positive(classes, 1e-2f),
+                                     make_positive(classes, 1e-2f), make_positive(classes, 1),
+                                     make_floats(ids * front->dim), make_ids(front->frequent, ids), lines};
+}
+
+static int fuzz_previews(const struct kernels *fast, const struct kernels *plain, const struct mixture *front,
+                         const struct mixture_previews *previews, const float *contexts, int64_t rows) {
+    int64_t k = pick(0, front->frequent / 32 + 1), size = rows * front->frequent * 4;
+    float *numbers[6];
+    int32_t *scored[2];
+    double *errors[2];
+    for (int i = 0; i < 2; i++) {
+        const struct kernels *kernels = i ? plain : fast;
+        float **some = numbers + 3 * i;
+        some[0] = make_filled(rows * front->dim * 4), some[1] = make_filled(size), some[2] = make_filled(size);
+        scored[i] = make_filled(rows * 4), errors[i] = make_filled(rows * 8);
+        kernels->mix_rows_by_previews(front, previews, k, contexts, some[0], some[1], scored[i], some[2], errors[i], 0,
+                                      rows);
+    }
+    return differ("means of previewed mixtures", fast, numbers[0], numbers[3], rows * front->dim * 4) ||
+           differ("previews of mixtures", fast, numbers[1], numbers[4], size) ||
+           differ("bounds of mixtures", fast, numbers[2], numbers[5], size) ||
+           differ("counts of mixtures", fast, scored[0], scored[1], rows * 4) ||
+           differ("errors of mixtures", fast, errors[0], errors[1], rows * 8);
+}
+
 static int fuzz_mixture(const struct kernels *fast, const struct kernels *plain) {
     int64_t classes, rows = pick(1, 3), dim = pick(1, 200), first = pick(0, rows), last = pick(first, rows);
     struct mixture front = make_front(dim);
     struct grouped rare = make_groups(dim, &classes);
-    struct mixture_head head = {&front, &rare, make_ids(front.frequent, 1000)};
+    struct mixture_previews previews = make_mixture_previews(&front);
+    struct mixture_head head = {&front, pick(0, 1) ? &previews : NULL, &rare, make_ids(front.frequent, 1000)};
     struct grouped_limits limits[3];
     struct grouped_search search = make_search(limits, classes);
     float *contexts = make_floats(rows * dim), *numbers[4];
@@ -133,6 +163,7 @@ static int fuzz_mixture(const struct kernels *fast, const struct kernels *plain)
     if (differ("means of mixtures", fast, numbers[0], numbers[2], rows * dim * 4) ||
         differ("logits of mixtures", fast, numbers[1], numbers[3], rows * front.frequent * 4))
         return 1;
+    if (fuzz_previews(fast, plain, &front, head.previews, contexts, rows)) return 1;
     int64_t size = search.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
     int64_t answers = fast->answer_row_of_mixture(&head, &search, contexts, one);
     if (answers != plain->answer_row_of_mixture(&head, &search, contexts, other)) return 1;

@@ -10,10 +10,10 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import MixtureSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.mixture import CompiledFront
+from shortlist.kernels.mixture import CompiledFront, Previewed
 from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, take_best
-from shortlist.plans.common.normalizer import log_sum_exp
+from shortlist.plans.common.normalizer import cover_also, log_sum_exp
 from shortlist.runtime.session import Graph
 
 from .full import FullPlan
@@ -36,7 +36,7 @@ class Front:
         """Open the loops, and the graph, prepacked, for its weights are few."""
         self.frequent: IdArray = np.sort(bundle.tensors(INDEX_FILE)["frequent"])
         self.graph = Graph(bundle.graph("front"), device, threads, prepack=True)
-        self.compiled = CompiledFront.open(bundle, threads) if device == "cpu" else None
+        self.compiled = CompiledFront.open(bundle, threads, self.frequent) if device == "cpu" else None
         self.classes = bundle.manifest.classes
         self.is_rare = np.ones(self.classes, bool)
         self.is_rare[self.frequent] = False
@@ -48,6 +48,21 @@ class Front:
             return self.compiled(contexts)
         mean, logits = self.graph(context=contexts)
         return mean, logits
+
+    def preview(self, contexts: FloatArray, k: int, *, errors: bool = False) -> Previewed:
+        """The same by previews where there are some, exact for all classes that may be among the k best frequent."""
+        if self.compiled is not None:
+            return self.compiled.preview(contexts, k, errors=errors)
+        mean, logits = self(contexts)
+        return Previewed(mean, logits, np.full(len(contexts), self.frequent.size, np.int32), None, None)
+
+    def holds(self, context: FloatArray, logits: FloatArray) -> bool:
+        """Whether exact `logits` [S] of the frequent classes of a `context` [d] lie within the bounds of previews."""
+        if self.compiled is None or self.compiled.previews is None:
+            return True
+        seen = self.compiled.preview(context[None], 0, reaches=True)
+        assert seen.reaches is not None
+        return bool((np.abs(seen.logits - logits) <= seen.reaches).all())
 
 
 class WholePlan(Plan):
@@ -107,7 +122,12 @@ class MixturePlan(Plan):
     of one layer over the mean of the components' vectors; that layer's graphs and arrays are what plan `grouped` reads.
     index.safetensors: its arrays, and `frequent` [S], the ids of the other classes. Settings: `MixtureSettings`.
 
-    The normaliser takes exact logits for the frequent classes and the search's estimate for the rare: `estimated`.
+    Loops preview the frequent classes by each component in int8, where the bundle has that, and score exactly all that
+    bounds leave among the best. So the best frequent classes are those of all components, and their logits the same.
+    Under lists all components score every frequent class.
+
+    The normaliser takes exact logits or previews for the frequent classes and the search's estimate for the rare:
+    `estimated`.
     """
 
     settings: MixtureSettings
@@ -123,10 +143,23 @@ class MixturePlan(Plan):
         return self.rare.prefers_dense(k)
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best; `scored` is the number of frequent classes and of the search's candidates."""
-        mean, logits = self.front(contexts)
-        frequent = self.whole.rank_frequent(logits, k, class_filter)
+        """The k best; `scored` is the number of frequent classes scored exactly and of the search's candidates."""
+        if class_filter.restricts:
+            mean, logits = self.front(contexts)
+            frequent = self.whole.rank_frequent(logits, k, class_filter)
+        else:
+            mean, frequent = self.search_frequent(contexts, k)
         return merge_parts(frequent, self.rare.topk(mean, k, class_filter), k)
+
+    def search_frequent(self, contexts: FloatArray, k: int) -> tuple[FloatArray, PlanResult]:
+        """Vectors [B, d] that score the rare classes of `contexts` [B, d], and the k best frequent ones.
+
+        Previews leave as many exact as the search among the rare classes does, so that k of one width agree.
+        """
+        seen = self.front.preview(contexts, self.rare.count_exact(k))
+        frequent = self.whole.rank(seen.logits, k, self.front.frequent)
+        frequent.scored = seen.scored
+        return seen.means, frequent
 
     def open_row_answers(self) -> RowAnswers | None:
         """By loops, for k for which they are searched."""
@@ -134,15 +167,14 @@ class MixturePlan(Plan):
         if front is None or search is None:
             return None
         max_k = min(self.max_k, self.rare.most_searched(), MAX_COMPILED_K, self.rare.order.size)
-        return front.open_row_answers(
-            search, self.front.frequent, max_k, lambda k: self.rare.plan_search(k, restricts=False)
-        )
+        return front.open_row_answers(search, max_k, lambda k: self.rare.plan_search(k, restricts=False))
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
-        mean, frequent = self.front(contexts)
-        rare_ids = np.where((ids >= 0) & self.front.is_rare[np.maximum(ids, 0)], ids, NO_CLASS)
-        rare = self.rare.compute_log_normalizer(mean, rare_ids, logits)
-        both: FloatArray = np.logaddexp(self.whole.rank(frequent, 1, self.front.frequent).log_normalizer, rare)
+        is_rare = self.front.is_rare[np.maximum(ids, 0)]
+        mean, first = self.search_frequent(contexts, 1)
+        frequent = cover_also(first, np.where(is_rare, NO_CLASS, ids), logits)
+        rare = self.rare.compute_log_normalizer(mean, np.where(is_rare, ids, NO_CLASS), logits)
+        both: FloatArray = np.logaddexp(frequent, rare)
         return both
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:

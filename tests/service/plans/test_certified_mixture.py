@@ -7,31 +7,38 @@ from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BundleError
 from shortlist.evaluation.canary import check_certificate
 from shortlist.kernels.proofs import CompiledProofs
+from shortlist.plans import certified_mixture
 from shortlist.plans.certified_mixture import CertifiedMixture
 from shortlist.plans.graph_proofs import GraphProofs
 from shortlist_exporter.graphs import builder, certificate
 
 from tests.support.heads.adaptive import brute_force
-from tests.support.heads.mixtape import compute_logprobs, make
+from tests.support.heads.mixtape import SIZES, compute_logprobs, make, make_module
 from tests.support.layers import make_contexts
 
 pytestmark = pytest.mark.slow
 
-PROOFS = {"graphs": GraphProofs, "loops": CompiledProofs}
+PROOFS = {"graphs": GraphProofs, "loops": CompiledProofs, "previews": CompiledProofs}
+MANY_FREQUENT = 550  # of so many proofs use previews
 ROUNDING = 2e-5  # nats
 
 
 @pytest.fixture(scope="module", params=PROOFS)
 def served(request, tmp_path_factory):
-    """A head with a certificate, 60 contexts, the module's log-probabilities of them; proved by loops or by graphs."""
+    """A head with a certificate, 60 contexts, the module's log-probabilities of them.
+
+    Its rare classes are proved by loops or by graphs, its frequent ones all scored, or previewed.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(certificate, "MIN_WEIGHTS", 0)
         patch.setattr(builder, "INLINE_BYTES", 128)
         if request.param == "graphs":
             patch.setattr(CompiledProofs, "open", lambda *_: None)
-        head, module = make(tmp_path_factory.mktemp("mixture"), "loops", report=False, fallback=False)
+        module = make_module(*SIZES["loops"], frequent=MANY_FREQUENT if request.param == "previews" else None)
+        head, _ = make(tmp_path_factory.mktemp("mixture"), "loops", module, report=False, fallback=False)
     assert isinstance(head.certified, CertifiedMixture)
     assert isinstance(head.certified.proofs, PROOFS[request.param])
+    assert (head.plan.front.compiled.previews is not None) == (request.param == "previews")
     rows = make_contexts(60, module.dim, seed=5).contexts
     return head, rows, compute_logprobs(module, rows)
 
@@ -62,6 +69,25 @@ def test_most_rows_are_proved_by_fewer_classes_than_all(served):
     head, rows, truth = served
     scored = head.topk(rows, 1, exact=True).scored
     assert (scored < truth.shape[1]).mean() > 0.8
+
+
+def test_previews_leave_few_frequent_classes_and_the_same_answers(served, monkeypatch):
+    head, rows, truth = served
+    frequent, tops = head.plan.front.frequent.size, {}
+    for most in (0.0, np.inf):  # nats: all components score the frequent classes, or never where previews will do
+        monkeypatch.setattr(certified_mixture, "MOST_FREQUENT_ERROR", most)
+        tops[most] = [head.certified.prove(rows, k, UNRESTRICTED) for k in (1, 5, 16, 17, 40)]
+    for k, (whole, _), (top, errors) in zip((1, 5, 16, 17, 40), *tops.values(), strict=True):
+        np.testing.assert_array_equal(top.ids, whole.ids)
+        np.testing.assert_array_equal(top.logits, whole.logits)
+        normalizers = top.logits - np.take_along_axis(truth, top.ids, axis=1)  # the true one, in every column
+        off = np.abs(top.log_normalizer - normalizers[:, 0])
+        assert (off <= errors + ROUNDING).all()
+        np.testing.assert_array_equal(top.log_normalizer, tops[np.inf][0][0].log_normalizer)
+        if frequent == MANY_FREQUENT and k <= 16:
+            assert (top.scored < whole.scored - frequent / 2).all()
+        else:
+            np.testing.assert_array_equal(top.scored, whole.scored)
 
 
 def test_rows_that_bounds_do_not_decide_are_answered_by_all_components(served, monkeypatch):
@@ -117,12 +143,15 @@ def test_a_logit_outside_of_its_bounds_fails_the_canary(served, monkeypatch):
 
     def shift_one(contexts):
         logits = plain(contexts)
-        logits[:, head.exact.front.rare[5]] += 1.0
+        logits[:, places.pop()] += 1.0
         return logits
 
     monkeypatch.setattr(head.exact, "compute_distribution", shift_one)
-    with pytest.raises(BundleError, match="a logit is outside its bounds"):
-        check_certificate(head, rows[:3], bundle)
+    front = head.exact.front
+    places = [front.rare[5], front.frequent[5]] if front.compiled.previews is not None else [front.rare[5]]
+    while places:
+        with pytest.raises(BundleError, match="a logit is outside its bounds"):
+            check_certificate(head, rows[:3], bundle)
 
 
 def test_without_a_certificate_all_components_answer(tmp_path, monkeypatch):

@@ -15,9 +15,9 @@ SIZES = {"graphs": (300, 16), "loops": (1100, 20)}  # V and d
 SEARCH = {"candidates": "80", "full_view": "40"}
 
 
-def make_module(classes, dim, components=4, tree=True):
+def make_module(classes, dim, components=4, tree=True, frequent=None):
     torch.manual_seed(0)
-    module = Mixtape(dim, classes, components, classes // 10, 8, torch.randperm(classes), tree=tree)
+    module = Mixtape(dim, classes, components, frequent or classes // 10, 8, torch.randperm(classes), tree=tree)
     nn.init.normal_(module.gate_bias)
     with torch.no_grad():
         module.weight.mul_(8)

@@ -23,6 +23,8 @@ from shortlist_exporter.graphs.builder import GraphBuilder, GraphFiles, add_indi
 from shortlist_exporter.graphs.dense import write_rows
 from shortlist_exporter.inputs.sources import Dense
 
+from .previews import write_previews
+
 FLOAT = TensorProto.FLOAT
 FOLDER = "mixture"
 
@@ -42,7 +44,8 @@ def write_mixture(folder: Path, module: Mixtape, rare: Dense) -> GraphFiles:
     weights = list_front_weights(module)
     roles = {"front": write_front(folder, module, weights), "rest": write_rest(folder, module)}
     arrays = {f"mixture_{name}": RawArray.describe(f"front_{name}.bin", array) for name, array in weights.items()}
-    return GraphFiles(roles, arrays) | write_rows(folder, rare)
+    previews = write_previews(folder, np.ascontiguousarray(weights["columns"].T), module.components)
+    return GraphFiles(roles, arrays) | previews | write_rows(folder, rare)
 
 
 def list_front_weights(module: Mixtape) -> dict[str, FloatArray]:

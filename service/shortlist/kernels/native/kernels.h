@@ -126,9 +126,21 @@ struct mixture {
     int64_t is_tree; /* gate_count sigmoids, one less than components, in a tree; else a softmax over as many logits */
 };
 
-/* A head of plan `mixture`. frequent_ids: [frequent], ascending. rare: over the means; its ids are the head's. */
+/* Int8 previews of the frequent classes of a mixture, 128 larger, and their rows. Each component's product with such a
+ * row is off by `error` times the component's norm, and `size` times the norm of what rounding it leaves, at most. */
+struct mixture_previews {
+    const uint8_t *rows;                    /* [blocks, lines, 16, 4] */
+    const float *scale, *error, *size;      /* [blocks, 16] */
+    const float *weights;                   /* [V, dim] by id */
+    const int64_t *ids;                     /* [frequent], ascending */
+    int64_t lines;
+};
+
+/* A head of plan `mixture`. frequent_ids: [frequent], ascending. rare: over the means; its ids are the head's. Without
+ * previews, NULL, all components score every frequent class. */
 struct mixture_head {
     const struct mixture *front;
+    const struct mixture_previews *previews;
     const struct grouped *rare;
     const int64_t *frequent_ids;
 };
@@ -241,6 +253,14 @@ struct kernels {
      * are scored by, and the logits [B, frequent] of frequent ones. Returns 0 where there is no memory for it. */
     int64_t (*mix_rows)(const struct mixture *mixture, const float *contexts, float *means, float *logits,
                         int64_t first, int64_t last);
+
+    /* The same with previews in the place of logits, but for the classes that may be among the k best frequent ones,
+     * whose logits are what `mix_rows` gives; of how many classes goes to `scored` [B]. reaches: [B, frequent], by how
+     * much each logit may be off, or NULL. errors: [B], by how many nats the log of the sum of exp(logit) may be off,
+     * or NULL. All logits are exact where `previews` is NULL, and for k over a 32nd of the classes; none with 0. */
+    int64_t (*mix_rows_by_previews)(const struct mixture *mixture, const struct mixture_previews *previews, int64_t k,
+                                    const float *contexts, float *means, float *logits, int32_t *scored,
+                                    float *reaches, double *errors, int64_t first, int64_t last);
 
     /* The whole answer of one row, as `answer_row_of_sets` writes it, by the front and a search without lists. */
     int64_t (*answer_row_of_mixture)(const struct mixture_head *head, const struct grouped_search *search,

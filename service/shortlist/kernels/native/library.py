@@ -39,6 +39,7 @@ class Kernels:
     rank_logits: Function
     answer_row_of_logits: Function
     mix_rows: Function
+    mix_rows_by_previews: Function
     answer_row_of_mixture: Function
     multiply_block: Function
     multiply_two_bit_block: Function
@@ -69,6 +70,7 @@ PROTOTYPES = {
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
     "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),
     "mix_rows": CFUNCTYPE(c_int64, STRUCT, *[ARRAY] * 3, c_int64, c_int64),
+    "mix_rows_by_previews": CFUNCTYPE(c_int64, STRUCT, STRUCT, c_int64, *[ARRAY] * 6, c_int64, c_int64),
     "answer_row_of_mixture": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),

@@ -52,6 +52,7 @@ const struct kernels KERNELS = {
     .rank_logits = rank_logits,
     .answer_row_of_logits = answer_row_of_logits,
     .mix_rows = mix_rows,
+    .mix_rows_by_previews = mix_rows_by_previews,
     .answer_row_of_mixture = answer_row_of_mixture,
     .multiply_block = call_multiply_block,
     .multiply_two_bit_block = call_multiply_two_bit_block,

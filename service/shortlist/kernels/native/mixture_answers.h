@@ -4,7 +4,7 @@
 
 #include "dense_rows.h"
 #include "grouped.h"
-#include "mixture.h"
+#include "mixture_previews.h"
 
 /* The k best classes of one part, and the log-sum of all its classes. ids: [k], -1 where there are fewer. */
 struct part_answer {
@@ -46,15 +46,18 @@ static int64_t answer_mixture(const struct mixture_head *head, const struct grou
     float *part_logits = (float *)(part_ids + 2 * k), *mean = part_logits + 2 * k, *logits = mean + head->front->dim;
     float *logprobs = (float *)(ids + k), odds;
     struct part_answer frequent = {part_ids, part_logits, NAN}, rare = {part_ids + k, part_logits + k, NAN};
-    int32_t scored = 0;
-    if (!mix_rows(head->front, context, mean, logits, 0, 1) || !rank_frequent(head, logits, k, &frequent) ||
+    int64_t exact = search->limits[search->looks - 1].full_view; /* the same for every k of one width */
+    int32_t scored = 0, previewed = 0;
+    if (!mix_rows_by_previews(head->front, head->previews, exact, context, mean, logits, &previewed, NULL, NULL, 0,
+                              1) ||
+        !rank_frequent(head, logits, k, &frequent) ||
         !search_rows(head->rare, search, NULL, mean, rare.ids, rare.logits, &rare.normalizer, &scored, &odds, NULL, 0,
                      1))
         return 0;
     float normalizer = log_add_exp(frequent.normalizer, rare.normalizer);
     if (!isfinite(normalizer)) return 0;
     merge_parts(&frequent, &rare, k, normalizer, ids, logprobs);
-    scored += (int32_t)head->front->frequent;
+    scored += previewed;
     memcpy(logprobs + k, &scored, sizeof scored);
     return 1;
 }

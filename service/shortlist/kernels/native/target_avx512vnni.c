@@ -54,6 +54,22 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
     _mm512_storeu_si512(fine_sums, add_chains(fine_chains));
 }
 
+/* The sums [4, LANES] of a block with four vectors of digits, which begin `columns` bytes from one another. */
+#define HAS_FOUR_PRODUCTS
+INLINE void multiply_block_by_four(const uint8_t *block, const int8_t *digits, int64_t columns, int64_t lines,
+                                   int32_t *sums) {
+    __m512i chains[2][CHAINS] = {0};
+    for (int64_t i = 0; i < lines; i += 2)
+        for (int odd = 0; odd < (i + 1 < lines ? 2 : 1); odd++) {
+            __m512i line = load_line(block + LINE_BYTES * (i + odd));
+            for (int c = 0; c < CHAINS; c++)
+                chains[odd][c] = _mm512_dpbusd_epi32(
+                    chains[odd][c], line, repeat_levels(digits + columns * c + LANE_BYTES * (i + odd)));
+        }
+    for (int c = 0; c < CHAINS; c++)
+        _mm512_storeu_si512(sums + LANES * c, _mm512_add_epi32(chains[0][c], chains[1][c]));
+}
+
 INLINE void multiply_two_bit_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
     __m512i parts[WEIGHTS_PER_BYTE] = {0};
 #pragma GCC unroll 2
