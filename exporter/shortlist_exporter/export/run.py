@@ -35,7 +35,13 @@ from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
 from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_effort
-from shortlist_exporter.verify.quality import TRUE_CLASSES, measure_certificate, measure_depths, measure_quality
+from shortlist_exporter.verify.quality import (
+    TRUE_CLASSES,
+    measure_certificate,
+    measure_depths,
+    measure_list_costs,
+    measure_quality,
+)
 from shortlist_exporter.verify.targets import measure_target_quality
 
 from .request import Request, check_request
@@ -202,6 +208,7 @@ def verify_and_seal(
     figures = {
         "quality": quality,
         "dense_crossover": keep_single_rows(crossover),
+        "list_costs": measure_list_costs(head, truth.contexts),
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
         "provenance": add_notes(draft.provenance, quality, crossover),
     }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names, make_path, write_set
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
@@ -29,7 +30,7 @@ def export_shards(
     threads: int | None = None,
     progress: Progress = quiet,
 ) -> list[Manifest]:
-    """Cut a bundle and write `out`/<name>-<i>-of-<n>/<version> and `out`/shards.json; returns the shards' manifests.
+    """Cut a bundle and write `out`/<name>-<i>-of-<n>/<version>, `out`/shards.json and named sets; returns manifests.
 
     contexts: to fit on; by default the rows that the bundle carries for its canary. progress: gets (stage, done, total)
     of each shard's export. Raises BadInput where the head is its own reference, and as `export` does.
@@ -44,6 +45,7 @@ def export_shards(
         part_request = replace(cut_request(request, part, layer.real_classes), threads=threads)
         manifests.append(export(layer, sample, out / place, part_request, name_stages(progress, number, shards)))
         entries.append(ShardEntry(bundle=place, digest=manifests[-1].digest, start=part.start, stop=part.stop))
+    copy_sets(bundle, out)
     write_list(bundle, entries, out)
     return manifests
 
@@ -80,6 +82,13 @@ def cut_request(request: Request, part: ClassRange, classes: int) -> Request:
     max_k = None if request.max_k is None else min(request.max_k, classes)
     at = tuple(k for k in request.at if k <= (max_k or classes))
     return replace(request, promise={}, labels=labels, names=names, max_k=max_k, at=at)
+
+
+def copy_sets(bundle: Bundle, out: Path) -> None:
+    """Copy the named sets of the bundle, and those beside its versions, which stand before them, to `out`/sets."""
+    for folder in (bundle.folder / SETS_FOLDER, bundle.folder.parent / SETS_FOLDER):
+        for name in list_set_names(folder):
+            write_set(out / SETS_FOLDER, name, make_path(folder, name).read_bytes())
 
 
 def write_list(bundle: Bundle, entries: list[ShardEntry], out: Path) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from shortlist.bundle.manifest import Certificate, KindQuality, Quality
+from shortlist.bundle.settings import ListCosts
 from shortlist.core.results import IdArray
 from shortlist.evaluation.ranking import Bools
 from shortlist.evaluation.statistics import compute_precision, mark_hits
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
+from shortlist.plans.common.list_costs import TIMED_K, measure_costs
 from torch import nn
 
 from shortlist_exporter.core.torch_scores import compute_logprobs
@@ -73,6 +75,14 @@ def measure_kinds(first: Bools, five: Bools, kinds: Mapping[str, IdArray]) -> di
 def measure_depths(head: Head, truth: Truth, depths: Sequence[int]) -> dict[int, float]:
     """P@k of requests for k classes, by k. truth: with the largest of the `depths` at least."""
     return {k: compute_precision(head.topk_by_plan(truth.contexts, k).ids, truth.best, k) for k in depths}
+
+
+def measure_list_costs(head: Head, contexts: FloatArray) -> ListCosts | None:
+    """What the ways to answer rows with lists cost, by contexts [n, d]; None where there is one way."""
+    if head.ways is None or head.rows is None:
+        return None
+    exact = head.ways.find_exact(TIMED_K)
+    return measure_costs(head.plan, head.rows, exact, head.manifest.classes, contexts)
 
 
 def measure_certificate(head: Head, contexts: FloatArray, *, fallback: bool) -> Certificate | None:

@@ -35,6 +35,7 @@ from .settings import (
     SELF_REFERENCE_PLANS,
     SETTINGS,
     GroupedSettings,
+    ListCosts,
     PlanSettings,
     describe_error,
 )
@@ -192,6 +193,7 @@ class Manifest(Strict):
     dense_crossover: Whole | None = Field(
         default=None, description="a request of so many rows or more is answered by dense.onnx; None: never"
     )
+    list_costs: ListCosts | None = Field(default=None, description="of the ways to answer rows with lists; None: guess")
     fallback: bool = Field(default=True, description="whether a crossover is measured on other devices than the CPU")
     certificate: Certificate | None = None
     quality: Quality | None = None

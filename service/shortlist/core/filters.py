@@ -15,6 +15,8 @@ from .arrays import to_id_array
 from .results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray
 from .row_lists import NO_LIST, RowLists
 
+MANY_TIMES = 16  # as many ids in a list as are looked up in it, and more, need no common order
+
 IdLists = npt.ArrayLike | RowLists | None
 Lists = IdArray | RowLists  # [1 or B, m] int64 padded with -1, or a table that rows refer to
 
@@ -55,6 +57,9 @@ class ClassFilter:
         if self.is_forced(row):
             assert self.forced is not None
             return self.forced[row : row + 1]
+        if self.permitted is not None and isinstance(self.allow, np.ndarray) and self.allow[0, 0] != NO_CLASS:
+            members: IdArray = self.allow[0]  # of named sets, without padding
+            return members
         return get_row_list(self.allow, row)
 
     def list_bans(self, row: int) -> list[IdArray | IntArray]:
@@ -75,9 +80,9 @@ class ClassFilter:
         permitted = np.ones(ids.size, bool)
         allowed = self.allow_list(row)
         if allowed is not None:
-            permitted &= np.isin(ids, allowed)
+            permitted &= mark_members(ids, allowed)
         for banned in self.list_bans(row):
-            permitted &= ~np.isin(ids, banned)
+            permitted &= ~mark_members(ids, banned)
         return permitted
 
     def mask_by_marks(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
@@ -88,7 +93,7 @@ class ClassFilter:
         banned = get_row_list(self.ban, row) if self.allow is not None else None
         for each in (banned, hidden):
             if each is not None:
-                permitted = permitted & ~np.isin(ids, each)
+                permitted = permitted & ~mark_members(ids, each)
         return permitted
 
     def restrict(self, scores: FloatArray, row: int) -> FloatArray:
@@ -180,7 +185,22 @@ def get_row_list(lists: Lists | None, row: int) -> IdArray | IntArray | None:
 def drop_padding(ids: IdArray, row: int) -> IdArray:
     """Return the ids of one row of `ids` [1 or B, m], without the padding."""
     row_ids: IdArray = ids[row if len(ids) > 1 else 0]
-    return row_ids[row_ids >= 0]
+    return row_ids if row_ids.min(initial=0) >= 0 else row_ids[row_ids >= 0]
+
+
+def sort_ids(ids: npt.ArrayLike) -> IdArray:
+    """`ids` [m] as int64, ascending and each once; what is in order already is not sorted again."""
+    plain = np.asarray(ids, np.int64)
+    return plain if bool((plain[1:] > plain[:-1]).all()) else np.unique(plain)
+
+
+def mark_members(ids: IdArray, others: IdArray | IntArray) -> BoolArray:
+    """[m]: which of `ids` [m] are among `others` [n]; few in many are looked up one by one."""
+    if others.size <= MANY_TIMES * ids.size:
+        return np.isin(ids, others)
+    ascending = others if bool((others[1:] >= others[:-1]).all()) else np.sort(others)
+    marks: BoolArray = ascending[np.minimum(np.searchsorted(ascending, ids), others.size - 1)] == ids
+    return marks
 
 
 def mask_others(scores: FloatArray, ids: IdArray | IntArray) -> FloatArray:
@@ -224,8 +244,8 @@ def check_list_rows(name: str, ids: Lists, rows: int) -> None:
 
 def check_id_range(name: str, ids: IdArray, classes: int) -> None:
     """Raise BadInput if an id is neither -1 (padding) nor one of `classes` classes."""
-    invalid = ids[(ids < -1) | (ids >= classes)]
-    if invalid.size:
+    if ids.size and (ids.min() < NO_CLASS or ids.max() >= classes):
+        invalid = ids[(ids < NO_CLASS) | (ids >= classes)]
         raise make_range_error(name, int(invalid.flat[0]), classes)
 
 

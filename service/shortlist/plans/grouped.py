@@ -126,9 +126,12 @@ class GroupedPlan(Plan):
         """Answer rows exactly whose lists forbid nearly all that looks find; without dense by all looks, as risky."""
         assert result.risk is not None
         assert self.compiled is not None
+        deep = (result.risk > SURE_MISS).nonzero()[0].tolist()
+        if not deep:
+            return
         exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
         search = self.plan_search(k, restricts=True)._replace(weights=())
-        for row in (result.risk > SURE_MISS).nonzero()[0].tolist():
+        for row in deep:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
                 result.put([row], self.compiled(some, search, lists))

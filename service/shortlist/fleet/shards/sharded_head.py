@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy.typing as npt
 
+from shortlist.bundle.class_sets import SETS_FOLDER, ClassSets, SetNames
 from shortlist.core.bias import BiasLike, parse_bias
 from shortlist.core.filters import IdLists
 from shortlist.core.results import PlanResult, TopK, find_weakest_normalizer
@@ -23,9 +24,9 @@ from .shard_list import ShardList, read_shard_list
 class ShardedHead(HeadArguments):
     """Heads of class ranges as one. Threads may share it."""
 
-    def __init__(self, shard_list: ShardList, heads: list[Head]) -> None:
-        """heads: of the shards, in their order."""
-        self.manifest, self.heads = shard_list, heads
+    def __init__(self, shard_list: ShardList, heads: list[Head], sets: ClassSets | None = None) -> None:
+        """heads: of the shards, in their order. sets: of classes of the whole layer, by name."""
+        self.manifest, self.heads, self.sets = shard_list, heads, sets
         self.ranges = [ClassRange(shard.start, shard.stop) for shard in shard_list.shards]
 
     @classmethod
@@ -33,7 +34,8 @@ class ShardedHead(HeadArguments):
         """Open what `shortlist shard` wrote; raises NotFound, BundleError, DeviceError."""
         shard_list = read_shard_list(folder)
         bundles = [open_shard_bundle(folder, shard) for shard in shard_list.shards]
-        return cls(shard_list, [Head(bundle, device, threads) for bundle in bundles])
+        sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)
+        return cls(shard_list, [Head(bundle, device, threads) for bundle in bundles], sets)
 
     def topk(
         self,
@@ -42,15 +44,17 @@ class ShardedHead(HeadArguments):
         *,
         allow: IdLists = None,
         ban: IdLists = None,
+        within: SetNames = None,
+        without: SetNames = None,
         bias: BiasLike = None,
         exact: bool = False,
     ) -> TopK:
-        """The k best classes of each context vector [B, d], as `Head.topk`; raises BadInput.
+        """The k best classes of each context vector [B, d], as `Head.topk`; raises BadInput, NotFound.
 
         `scored` adds up what all shards scored. The normaliser is the weakest of the shards'.
         """
         rows, k = self.check_contexts(contexts), self.check_k(k)
-        class_filter = self.check_lists(allow, ban, len(rows))
+        class_filter = self.check_filter(allow, ban, len(rows), within, without)
         weights = parse_bias(bias, len(rows), self.manifest.classes)
         results: list[PlanResult] = []
         normalizers = []

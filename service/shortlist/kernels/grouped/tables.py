@@ -65,7 +65,7 @@ TABLE_DTYPES: Mapping[str, npt.DTypeLike] = (
 )
 SIZES = (
     "dim", "projection_blocks", "projection_lines", "centre_blocks", "centre_lines", "groups", "blocks",
-    "preview_lines", "two_bit_lines", "code_lines", "terms",
+    "preview_lines", "two_bit_lines", "code_lines", "terms", "ids",
 )  # fmt: skip
 FINISHING = "logit_scale", "soft_cap", "tail_offset", "tail_limit"
 
@@ -111,7 +111,7 @@ def make_struct(tables: Tables, preview_lines: int, finishing: tuple[float, ...]
         tables.rows.shape[1], *tables.projection.shape[:2], *tables.centres.shape[:2], tables.reach.size,
         tables.firsts.size, preview_lines,
         tables.previews.shape[1] // LINE_BYTES - 2 - preview_lines, tables.codes.shape[1] // LINE_BYTES,
-        tables.tail_term_offsets.size,
+        tables.tail_term_offsets.size, tables.places.size,
     )  # fmt: skip
     values: dict[str, Any] = dict(zip(SIZES, sizes, strict=True)) | dict(zip(FINISHING, finishing, strict=True))
     return GroupedStruct(**addresses, **values)

@@ -73,12 +73,6 @@ static void write_best(const struct grouped *head, const struct scratch *scratch
     }
 }
 
-/* How many classes the head has: positions count them block by block. */
-static int64_t count_classes(const struct grouped *head) {
-    int64_t last = head->blocks - 1;
-    return (int64_t)head->firsts[last] + head->filled[last];
-}
-
 /* The log of the sum of the tail's terms for a context; 0 where it has none. */
 static float add_tail_terms(const struct grouped *head, const float *context) {
     float total = -INFINITY, values[TERMS_TOGETHER];
@@ -133,11 +127,12 @@ struct answer {
     int32_t *scored;
 };
 
-/* One row's search, and what its looks have come to. lists: NULL where there are none. steps: of the context's digits.
- * row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists permit.
- * first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists forbid.
- * exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0 where there
- * is an allow list. depth: k, and about how many banned classes are better than the k-th permitted one. */
+/* One row's search, and what its looks have come to. lists: NULL where there are none, of which the row has number
+ * `number`. is_marked: whether `permitted` of the scratch says what they permit; else `banned` does. steps: of the
+ * context's digits. row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists
+ * permit. first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists
+ * forbid. exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0
+ * where there is an allow list. depth: k, and about how many banned classes are better than the k-th permitted one. */
 struct row_search {
     const struct grouped *head;
     const struct grouped_search *search;
@@ -149,7 +144,8 @@ struct row_search {
     struct look look;
     struct grouped_limits limits; /* of the present look */
     float row_scale;
-    int64_t classes, permitted, first_count, forbidden, exact_count, banned, depth;
+    int64_t number, classes, permitted, first_count, forbidden, exact_count, banned, depth;
+    int is_marked;
 };
 
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
@@ -161,42 +157,23 @@ static int64_t rescore_best(const struct grouped *head, const float *context, co
     return exact_count;
 }
 
-/* Remembers what the first look scored exactly; returns how many classes these are. */
-static int64_t keep_exact(const struct scratch *scratch, int64_t exact_count) {
-    for (int64_t i = 0; i < exact_count; i++) {
-        scratch->first_exact[i] = scratch->positions[scratch->exact[i]];
-        scratch->first_values[i] = scratch->values[scratch->exact[i]];
-    }
-    return exact_count;
+/* Marks what the row's lists permit, if that was not done. */
+static void mark_row(struct row_search *row) {
+    if (row->is_marked) return;
+    row->permitted = permit_classes(row->head, row->lists, row->number, row->scratch);
+    row->is_marked = 1;
 }
 
-/* Drops the candidates that the lists forbid; returns how many are left. forbidden: gets how many are dropped, whose
- * values are kept. */
-static int64_t drop_forbidden(const struct grouped *head,
-                              const struct scratch *scratch, int64_t count, int64_t *forbidden) {
-    int64_t kept = 0;
-    *forbidden = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int32_t position = scratch->positions[i];
-        float value = scratch->values[i];
-        if (scratch->permitted[head->places[head->order[position]]])
-            scratch->positions[kept] = position, scratch->values[kept++] = value;
-        else
-            scratch->forbidden_values[(*forbidden)++] = value;
-    }
-    return kept;
-}
-
-/* The log-sum of all classes that were scored exactly: by the first look, `first_count`, and by the last. */
-static float add_exact(const struct scratch *scratch, int64_t first_count, int64_t exact_count) {
-    int64_t total = first_count;
-    memcpy(scratch->spare, scratch->first_values, first_count * sizeof(float));
-    for (int64_t i = 0; i < exact_count; i++) {
-        int64_t known = 0;
-        while (known < first_count && scratch->first_exact[known] != scratch->positions[scratch->exact[i]]) known++;
-        if (known == first_count) scratch->spare[total++] = scratch->values[scratch->exact[i]];
-    }
-    return total ? log_sum_exp(scratch->spare, total) : -INFINITY;
+/* How many classes the row's lists permit and ban. Of a ban list that leaves most of them its ids alone are marked: the
+ * first look asks for no more. */
+static void read_lists(struct row_search *row) {
+    int is_allowed = find_allow_list(row->lists, row->number) != NULL;
+    int64_t most = row->classes / 2;
+    if (is_allowed || row->lists->ban_size > most)
+        mark_row(row);
+    else
+        row->permitted -= mark_bans(row->head, row->lists, row->number, row->scratch);
+    if (!is_allowed) row->banned = row->classes - row->permitted;
 }
 
 /* The context in digits, its projection in levels, and the groups' scores. */
@@ -240,7 +217,8 @@ static void score_look(struct row_search *row, int64_t number, int64_t count) {
 static int64_t finish_first_look(struct row_search *row, int64_t count) {
     row->first_count = keep_exact(row->scratch, row->exact_count);
     if (!row->lists) return count;
-    count = drop_forbidden(row->head, row->scratch, count, &row->forbidden);
+    count = drop_forbidden(row->head, row->scratch, count, row->is_marked, &row->forbidden);
+    if (!row->forbidden) return count;
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     if (row->banned)
         row->depth += guess_bans_ahead(row->banned, count_over(row->scratch, row->exact_count, row->forbidden), count);
@@ -251,6 +229,7 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
  * are nearly all banned gets the odds of INFINITY: others prove its answer. */
 static int take_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
+    if (row->lists && number) mark_row(row);
     const uint8_t *permitted = row->lists && number ? row->scratch->permitted : NULL;
     int listed = permitted && row->permitted <= MAX_LISTED_CLASSES;
     row->limits = search->limits[number];
@@ -260,21 +239,31 @@ static int take_look(struct row_search *row, int64_t number) {
                                                row->scratch, &row->look.bar);
     score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
-    int enough = is_enough(row, number, count) || listed, deep = is_deep(row->depth, search->k, row->classes);
+    int enough = is_enough(row, number, count) || listed, deep = is_deep(row->depth, search->k);
     if (listed || deep) *row->answer.odds = listed ? -INFINITY : INFINITY;
     return enough || (deep && search->weights);
 }
 
-/* Searches row `number` of the lists. A row of which too few classes were scored exactly gets none. */
-static void search_row(struct row_search *row, int64_t number) {
+/* Looks further and further. A row whose bans are its own best classes is left to others at once. */
+static void take_looks(struct row_search *row) {
+    const struct grouped_search *search = row->search;
+    *row->answer.odds = NAN;
+    if (row->lists && search->weights &&
+        are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
+        *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
+        return;
+    }
+    for (int64_t look = 0; look < search->looks && !take_look(row, look); look++) continue;
+}
+
+/* Searches a row. One of which too few classes were scored exactly gets none. */
+static void search_row(struct row_search *row) {
     const struct grouped_search *search = row->search;
     float *normalizer = row->answer.normalizer;
     prepare_row(row);
     row->classes = row->permitted = count_classes(row->head), row->depth = search->k;
-    if (row->lists) row->permitted = permit_classes(row->head, row->lists, number, row->scratch);
-    if (row->lists && !find_allow_list(row->lists, number)) row->banned = row->classes - row->permitted;
-    *row->answer.odds = NAN;
-    for (int64_t look = 0; look < search->looks && !take_look(row, look); look++) continue;
+    if (row->lists) read_lists(row);
+    take_looks(row);
     if (row->exact_count < (search->k < row->permitted ? search->k : row->permitted))
         row->exact_count = 0, *normalizer = NAN;
     if (row->lists || search->looks > 1) { /* else the estimate has them all */
@@ -295,8 +284,8 @@ static int64_t search_rows(const struct grouped *head, const struct grouped_sear
                                 features ? features + row * EFFORT_FEATURES : NULL, scored + row};
         struct row_search row_search = {.head = head, .search = search, .lists = lists,
                                         .context = contexts + row * head->dim, .scratch = &scratch, .answer = answer,
-                                        .look = {.bar = -INFINITY}};
-        search_row(&row_search, row);
+                                        .look = {.bar = -INFINITY}, .number = row};
+        search_row(&row_search);
     }
     free(scratch.memory);
     return 1;

@@ -2,16 +2,27 @@
 #ifndef SHORTLIST_GROUPED_LISTS_H
 #define SHORTLIST_GROUPED_LISTS_H
 
+#include "exponentials.h"
 #include "grouped_scratch.h"
 #include "lists.h"
+#include "select.h"
 
 enum {
     CANDIDATES_OF_FIRST_LOOK = 6, /* for each class that is better than the k-th permitted one, or the row goes on */
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
     BANS_PER_EXACT_SCORE = 3,     /* classes far down differ by less than int8 rows tell */
-    DEEP_CLASSES_DIVISOR = 128,   /* of more banned classes in front of a row's best, proofs are faster */
+    DEEP_BANS = 200,              /* of more banned classes in front of a row's best, proofs are faster */
+    PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
+    PROBED_CLASSES_PER_BAN = 40,  /* in the best groups: half of them score under such bans, about */
+    PROBED_CLASSES_DIVISOR = 4,   /* of more of all classes, groups tell nothing */
 };
+
+/* How many classes the head has: positions count them block by block. */
+static int64_t count_classes(const struct grouped *head) {
+    int64_t last = head->blocks - 1;
+    return (int64_t)head->firsts[last] + head->filled[last];
+}
 
 /* Permits or forbids the classes of a list; ids of no class, and padding, are passed over. */
 static void mark_classes(const struct grouped *head, const int64_t *ids, int64_t size, int permit,
@@ -38,6 +49,61 @@ static int64_t permit_classes(const struct grouped *head, const struct lists *li
     if (lists->ban) mark_classes(head, lists->ban + row * lists->ban_step, lists->ban_size, 0, scratch);
     for (int64_t block = 0; block < head->blocks; block++) count += scratch->block_permitted[block];
     return count;
+}
+
+/* Marks the bits of a row's banned ids; returns how many there are. */
+static int64_t mark_bans(const struct grouped *head, const struct lists *lists, int64_t row,
+                         const struct scratch *scratch) {
+    const int64_t *ids = lists->ban ? lists->ban + row * lists->ban_step : NULL;
+    int64_t count = 0;
+    memset(scratch->banned, 0, (head->ids / ID_BITS + 1) * sizeof(uint64_t));
+    for (int64_t i = 0; ids && i < lists->ban_size; i++) {
+        if (ids[i] < 0) continue;
+        uint64_t *word = scratch->banned + ids[i] / ID_BITS, bit = (uint64_t)1 << ids[i] % ID_BITS;
+        count += !(*word & bit);
+        *word |= bit;
+    }
+    return count;
+}
+
+/* Whether the lists forbid a class, by its id. is_marked: whether `permitted` says so, else `banned`. */
+INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t id, int is_marked) {
+    if (is_marked) return !scratch->permitted[head->places[id]];
+    return (int)(scratch->banned[id / ID_BITS] >> id % ID_BITS & 1);
+}
+
+/* Drops the candidates that the lists forbid; returns how many are left. forbidden: gets how many are dropped, whose
+ * values are kept. */
+static int64_t drop_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t count, int is_marked,
+                              int64_t *forbidden) {
+    int64_t kept = 0;
+    *forbidden = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int32_t position = scratch->positions[i];
+        float value = scratch->values[i];
+        if (is_forbidden(head, scratch, head->order[position], is_marked))
+            scratch->forbidden_values[(*forbidden)++] = value;
+        else
+            scratch->positions[kept] = position, scratch->values[kept++] = value;
+    }
+    return kept;
+}
+
+/* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
+ * context are over the scores of all groups but the best. The groups' scores are there. */
+static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
+                          int64_t banned, const struct scratch *scratch) {
+    int64_t probed = 0, ahead = 0, opened = PROBED_CLASSES_PER_BAN * banned;
+    if (banned <= DEEP_BANS || opened > count_classes(head) / PROBED_CLASSES_DIVISOR) return 0;
+    float level = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
+    const int64_t *ids = lists->ban + row * lists->ban_step;
+    for (int64_t i = 0; i < lists->ban_size; i += lists->ban_size / PROBED_BANS + 1) {
+        int64_t place = ids[i] < 0 ? -1 : head->places[ids[i]];
+        if (place < 0) continue;
+        float product = dot(head->rows + ids[i] * head->dim, context, head->dim);
+        probed++, ahead += product + (head->bias ? head->bias[place] : 0) > level;
+    }
+    return 2 * ahead > probed && ahead * banned > DEEP_BANS * probed;
 }
 
 /* Writes the positions of all permitted classes, ascending, to `positions`; returns how many. */
@@ -78,8 +144,8 @@ INLINE int needs_more(int64_t depth, int64_t k, const struct grouped_limits *lim
 }
 
 /* Whether bans leave so little of a row's best classes that it is better proved what the others are. */
-INLINE int is_deep(int64_t depth, int64_t k, int64_t classes) {
-    return depth > k && depth > classes / DEEP_CLASSES_DIVISOR;
+INLINE int is_deep(int64_t depth, int64_t k) {
+    return depth > k + DEEP_BANS;
 }
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes ask for a closer look.
@@ -89,6 +155,27 @@ static void widen_limits(int64_t classes, int64_t banned, int64_t depth, int64_t
     limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * (depth - k));
     limits->previewed = max_of(limits->previewed, limits->candidates);
     limits->full_view += (depth - k) / BANS_PER_EXACT_SCORE;
+}
+
+/* Remembers what the first look scored exactly; returns how many classes these are. */
+static int64_t keep_exact(const struct scratch *scratch, int64_t exact_count) {
+    for (int64_t i = 0; i < exact_count; i++) {
+        scratch->first_exact[i] = scratch->positions[scratch->exact[i]];
+        scratch->first_values[i] = scratch->values[scratch->exact[i]];
+    }
+    return exact_count;
+}
+
+/* The log-sum of all classes that were scored exactly: by the first look, `first_count`, and by the last. */
+static float add_exact(const struct scratch *scratch, int64_t first_count, int64_t exact_count) {
+    int64_t total = first_count;
+    memcpy(scratch->spare, scratch->first_values, first_count * sizeof(float));
+    for (int64_t i = 0; i < exact_count; i++) {
+        int64_t known = 0;
+        while (known < first_count && scratch->first_exact[known] != scratch->positions[scratch->exact[i]]) known++;
+        if (known == first_count) scratch->spare[total++] = scratch->values[scratch->exact[i]];
+    }
+    return total ? log_sum_exp(scratch->spare, total) : -INFINITY;
 }
 
 #endif

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+enum { ID_BITS = 64 }; /* of a word of `banned` */
+
 /* Intermediate results of a search, allocated once for all rows of a call. */
 struct scratch {
     void *memory;
@@ -23,6 +25,7 @@ struct scratch {
     float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
     uint8_t *permitted;                  /* of each lane of each block, whether the row's lists permit its class */
     int32_t *block_permitted;            /* how many classes of each block they permit */
+    uint64_t *banned;                    /* a bit for each id, whether the row's ban list has it */
 };
 
 INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -61,6 +64,7 @@ static int64_t lay_out_scratch(const struct grouped *head, struct scratch *scrat
     scratch->forbidden_values = take(&place, classes, sizeof(float));
     scratch->permitted = take(&place, classes, 1);
     scratch->block_permitted = take(&place, head->blocks, sizeof(int32_t));
+    scratch->banned = take(&place, head->ids / ID_BITS + 1, sizeof(uint64_t));
     return (int64_t)(place - start);
 }
 

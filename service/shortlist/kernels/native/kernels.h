@@ -43,7 +43,7 @@ struct grouped {
     const float *code_bias;        /* [classes] or NULL */
     const float *rows;             /* [V, dim] by id */
     int64_t dim, projection_blocks, projection_lines, centre_blocks, centre_lines, groups, blocks;
-    int64_t preview_lines, two_bit_lines, code_lines, terms;
+    int64_t preview_lines, two_bit_lines, code_lines, terms, ids; /* ids: V */
     float logit_scale, soft_cap;     /* soft_cap: 0 for none */
     float tail_offset, tail_limit;   /* added to the tail's product; how far that may be over the candidates' log-sum */
 };

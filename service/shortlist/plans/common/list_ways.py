@@ -1,34 +1,34 @@
 """Rows with lists over many classes, each answered in the way that costs least.
 
-The ways: the plan's own search with lists; a search without lists for more classes, of which those that the lists
-exclude are dropped; exact scores of all classes of an allow list. Which of them a row takes depends on its k and on how
-many classes its lists leave, and on costs that are timed once.
+The ways: the plan's own search with lists, which short lists of any kind take; a search without lists for more classes,
+of which those that the lists exclude are dropped; exact scores of all classes of an allow list; an exact answer. Which
+of them a row takes is a function of its k, of how many classes its lists name, and of costs that the export timed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import lru_cache
 from math import ceil, sqrt
-from threading import Lock
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
-from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.bundle.reader import Bundle
+from shortlist.bundle.settings import ListCosts
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, sort_ids
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
 
 from .base import Plan, take_best
 from .exact_rows import ExactRows
-from .list_costs import MOST_ASKED, ListCosts, measure_costs
+from .list_costs import MOST_ASKED, estimate_asked, estimate_listed, guess_costs
 
-MIN_CLASSES = 1 << 16  # with fewer, the plan's own search answers
+MIN_CLASSES = 1 << 15  # with fewer, the plan's own search answers
 MIN_LISTED = 2_048  # shorter allow lists are the plan's own affair
 MAX_BANS = 1 << 14  # up to so many, a ban list costs what a short one does
-TIMED_CONTEXTS = 4  # of the calibration's
-SPREADS = 3.0  # so many standard deviations more are asked for than are needed where lists are no matter of scores
-ASKED_FACTOR = 16  # a row of which too few classes are left asks for so many times more
+SPREADS = 2.5  # so many standard deviations more are asked for than are needed where lists are no matter of scores
+MAX_RECALLED = 4_096  # choices that are remembered
 OWN, LISTED, EXACT = 0, -1, -2  # ways; all others are the number of classes that are asked for
 
 
@@ -38,31 +38,24 @@ Search = Callable[[FloatArray, int, ClassFilter], PlanResult]
 class ListWays:
     """Answers rows with lists. Threads may share it.
 
-    rows: exact logits of given classes. contexts: [n, d], on which the ways are timed when lists first come.
+    rows: exact logits of given classes. costs: of the ways.
     """
 
-    def __init__(self, plan: Plan, rows: ExactRows, classes: int, contexts: FloatArray) -> None:
-        self.plan, self.rows, self.classes, self.contexts = plan, rows, classes, contexts
-        self.measuring = Lock()
-
-    @cached_property
-    def costs(self) -> ListCosts:
-        """What the ways cost on this machine."""
-        with self.measuring:
-            return self.__dict__.get("costs") or measure_costs(self.plan, self.rows, self.classes, self.contexts)
+    def __init__(self, plan: Plan, rows: ExactRows, classes: int, costs: ListCosts) -> None:
+        self.plan, self.rows, self.classes, self.costs = plan, rows, classes, costs
+        self.recall_way = lru_cache(MAX_RECALLED)(self.choose_way)
 
     @classmethod
     def open(cls, bundle: Bundle, plan: Plan, rows: ExactRows | None) -> Self | None:
-        """Open the ways; None for few classes, without exact rows, and for a bundle that is not measured yet."""
+        """Open the ways; None for few classes, and without exact rows."""
         manifest = bundle.manifest
-        if rows is None or manifest.classes < MIN_CLASSES or CALIBRATION_FILE not in manifest.files:
+        if rows is None or manifest.classes < MIN_CLASSES:
             return None
-        contexts = bundle.tensors(CALIBRATION_FILE)["contexts"][:TIMED_CONTEXTS].copy()
-        return cls(plan, rows, manifest.classes, contexts)
+        return cls(plan, rows, manifest.classes, manifest.list_costs or guess_costs(manifest.dim))
 
     def with_plan(self, plan: Plan) -> Self:
-        """The ways of another plan over the same rows, timed anew."""
-        return type(self)(plan, self.rows, self.classes, self.contexts)
+        """The ways of another plan over the same rows."""
+        return type(self)(plan, self.rows, self.classes, self.costs)
 
     def choose_search(self, plan: Plan, class_filter: ClassFilter) -> Search:
         """What answers rows with these lists: searches inside a search, and by other plans, take no other way."""
@@ -93,7 +86,7 @@ class ListWays:
         return self.ask_for_more(way, contexts, k, class_filter)
 
     def find_exact(self, k: int) -> Plan | None:
-        """What answers exactly for k, where lists exclude so many of the best classes that a search misses others."""
+        """What answers exactly for k, by proof or else by the dense layer; None where the bundle has neither."""
         prover = self.plan.prover
         return self.plan.fallback if prover is None or prover.prefers_dense(k) else prover
 
@@ -102,20 +95,19 @@ class ListWays:
     def ask_for_more(self, asked: int, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of so many `asked` classes that the lists permit; rows of which too few are left go on."""
         found = self.plan.topk(contexts, asked, UNRESTRICTED)
-        result, short = empty_result(len(contexts), k), []
-        put_rows(result, np.arange(len(contexts)), found.slice(0, len(contexts), k))
-        for row, ids in enumerate(found.ids):
-            best = (class_filter.mask(ids, row) & (ids != NO_CLASS)).nonzero()[0][:k]
+        ids, logits = np.empty((len(contexts), k), np.int64), np.empty((len(contexts), k), np.float32)
+        short = []
+        for row, some in enumerate(found.ids):
+            best = (class_filter.mask(some, row) & (some != NO_CLASS)).nonzero()[0][:k]
             if best.size < k:
                 short.append(row)
             else:
-                result.ids[row], result.logits[row] = ids[best], found.logits[row, best]
-        if short:
-            rows = np.array(short)
-            lists = class_filter.take(rows)
-            way = self.choose_way(k, self.count_permitted(lists, 0), lists, least=ASKED_FACTOR * asked)
-            way = EXACT if way == OWN and self.find_exact(k) is not None else way
-            put_rows(result, rows, self.answer(way, contexts[rows], k, lists))
+                ids[row], logits[row] = some[best], found.logits[row, best]
+        result = PlanResult(ids, logits, found.log_normalizer, found.scored, risk=found.risk)
+        for row in short:
+            some, lists = np.array([row]), class_filter.take(np.array([row]))
+            way = self.choose_sure_way(k, self.count_permitted(lists, 0), lists)
+            put_rows(result, some, self.answer(way, contexts[some], k, lists))
         return result
 
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
@@ -131,10 +123,13 @@ class ListWays:
     def list_permitted(self, class_filter: ClassFilter, rows: int) -> Iterator[IdArray]:
         """The permitted classes [m] of each row, ascending; every row has an allow list."""
         for row in range(rows):
-            ids = np.asarray(class_filter.allow_list(row), np.int64)
-            ids = ids if class_filter.permitted is not None else np.unique(ids)
-            bans = class_filter.list_bans(row)
-            yield ids[~np.isin(ids, np.concatenate(bans))] if bans else ids
+            allowed = class_filter.allow_list(row)
+            assert allowed is not None
+            plain = np.asarray(allowed, np.int64)
+            ids = plain if class_filter.permitted is not None else sort_ids(plain)
+            for banned in class_filter.list_bans(row):
+                ids = drop_ids(ids, banned)
+            yield ids
 
     # the choice
 
@@ -142,7 +137,7 @@ class ListWays:
         """The way [B] of each row."""
         shared = all(lists is None or len(lists) == 1 for lists in (class_filter.allow, class_filter.ban))
         ways = [
-            self.choose_way(k, self.count_permitted(class_filter, row), class_filter)
+            self.recall_way(k, self.count_permitted(class_filter, row), class_filter.allow_list(row) is not None)
             for row in range(1 if shared else rows)
         ]
         return np.array(ways * rows if shared else ways, np.int64)
@@ -153,32 +148,45 @@ class ListWays:
         bans = sum(banned.size for banned in class_filter.list_bans(row))
         return self.classes - bans if allowed is None else int(allowed.size)
 
-    def choose_way(self, k: int, permitted: int, class_filter: ClassFilter, least: int = 0) -> int:
-        """The way that costs least to find k of so many `permitted` classes.
-
-        least: as many classes are asked for at least, for rows that asked for fewer in vain.
-        """
-        is_listed = class_filter.allow is not None
-        if permitted < max(k, MIN_LISTED):
+    def choose_way(self, k: int, permitted: int, is_listed: bool) -> int:
+        """The way that costs least to find k of so many `permitted` classes. is_listed: they are of an allow list."""
+        is_short = permitted < MIN_LISTED if is_listed else self.classes - permitted <= MAX_BANS
+        if is_short or permitted < k:
             return OWN
-        asked = max(count_asked(k, permitted / self.classes), least)
-        seconds = {OWN: self.estimate_own(is_listed, permitted)}
-        if is_listed:
-            seconds[LISTED] = self.costs.estimate_listed(permitted)
+        asked = count_asked(k, permitted / self.classes)
+        seconds = self.estimate_sure_ways(k, permitted) if is_listed else {}
         if asked <= min(MOST_ASKED, self.classes) and not self.plan.prefers_dense(asked):
-            seconds[asked] = self.costs.estimate_asked(asked)
+            seconds[asked] = estimate_asked(self.costs, asked)
+        return min(seconds, key=lambda way: seconds[way], default=OWN)
+
+    def choose_sure_way(self, k: int, permitted: int, class_filter: ClassFilter) -> int:
+        """The way for a row that asked for more in vain: its lists exclude so many of its best classes."""
+        if class_filter.allow_list(0) is None:
+            return OWN
+        seconds = self.estimate_sure_ways(k, permitted)
         return min(seconds, key=lambda way: seconds[way])
 
-    def estimate_own(self, is_listed: bool, permitted: int) -> float:
-        """Seconds of the plan's own search, by whether there is an allow list or a ban list."""
-        is_short = not is_listed and self.classes - permitted <= MAX_BANS
-        return self.costs.banned if is_short else max(self.costs.allowed, self.costs.banned)
+    def estimate_sure_ways(self, k: int, permitted: int) -> dict[int, float]:
+        """Microseconds of the ways that find k of an allow list of so many classes, whatever it holds."""
+        ways = {LISTED: estimate_listed(self.costs, permitted)}
+        if self.costs.exact is not None and self.find_exact(k) is not None:
+            ways[EXACT] = self.costs.exact
+        return ways
 
 
 def count_asked(k: int, share: float) -> int:
     """How many of the best classes hold k permitted ones, almost surely, where a `share` of all are permitted."""
     spread = SPREADS * sqrt(k * max(0.0, 1 - share))
     return ceil((k + spread + 2 * (share < 1)) / share)
+
+
+def drop_ids(ids: IdArray, banned: npt.NDArray[np.integer[Any]]) -> IdArray:
+    """`ids` [m], ascending, without those that are `banned` [n]."""
+    if not ids.size or not banned.size:
+        return ids
+    places = np.searchsorted(ids, banned)
+    is_there = ids[np.minimum(places, ids.size - 1)] == banned
+    return np.delete(ids, places[is_there])
 
 
 def put_rows(result: PlanResult, rows: IdArray, other: PlanResult) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import shortlist
+from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
 from shortlist.bundle.reader import Bundle
 from shortlist.fleet.shards.shard_list import SHARDS_FILE
 from shortlist.fleet.shards.sharded_head import ShardedHead
@@ -80,6 +81,22 @@ def test_approximate_answers_find_at_least_what_each_shard_finds(whole, shard_he
     share = (plain.logprobs[:, 0] > expected.logprobs[:, 0] - 0.5).mean()
     assert (plain.ids == expected.ids).mean() > 0.95
     assert share > 0.95
+
+
+@pytest.mark.slow
+def test_named_sets_are_those_of_the_whole_layer(tmp_path):
+    whole = make_head(tmp_path, make_dense(CLASSES, DIM), make_contexts(dim=DIM), method="full", options={})
+    for name, ids in {"even": range(0, CLASSES, 2), "low": range(90)}.items():
+        write_set(whole.folder.parent / SETS_FOLDER, name, pack_set(ids))
+    export_shards(Bundle(whole.folder), 3, tmp_path / "shards", threads=1)
+    shard_head = ShardedHead.open(tmp_path / "shards", threads=1)
+    for sets in ({"within": "even"}, {"without": ["even", "low"]}, {"within": "low", "without": "even", "ban": [1, 3]}):
+        expected = whole.topk(CONTEXTS[:20], 60, **sets)
+        assert np.array_equal(shard_head.topk(CONTEXTS[:20], 60, **sets).ids, expected.ids)
+    with pytest.raises(shortlist.errors.NotFound, match="no set 'odd'"):
+        shard_head.topk(CONTEXTS[:1], 1, within="odd")
+    with pytest.raises(shortlist.errors.BadInput, match="has no sets of classes here"):
+        ShardedHead(shard_head.manifest, shard_head.heads).topk(CONTEXTS[:1], 1, within="even")
 
 
 def test_what_is_there_no_more_is_said(tmp_path):

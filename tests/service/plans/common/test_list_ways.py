@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
+from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import PlanResult
 from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.base import Plan, take_best
-from shortlist.plans.common.list_costs import ListCosts
-from shortlist.plans.common.list_ways import LISTED, OWN, ListWays, count_asked
+from shortlist.plans.common.list_ways import EXACT, LISTED, OWN, ListWays, count_asked
 from shortlist.plans.common.normalizer import log_sum_exp
 
 CLASSES, DIM, K = 70_000, 8, 10
 RANDOM = np.random.default_rng(0)
 WEIGHT = RANDOM.standard_normal((CLASSES, DIM)).astype(np.float32)
 CONTEXTS = RANDOM.standard_normal((4, DIM)).astype(np.float32)
-CHEAP, DEAR = 1e-6, 1.0
+CHEAP, DEAR = 1.0, 1e6
 
 
 class WholePlan(Plan):
@@ -40,10 +40,11 @@ class Rows:
         return WEIGHT[ids] @ context
 
 
-def make_ways(own=DEAR, asked=DEAR, listed=DEAR):
-    ways = ListWays(WholePlan(), Rows(), CLASSES, CONTEXTS)
-    ways.costs = ListCosts(np.array([10, 512]), np.array([asked, asked]), own, own, listed)
-    return ways
+def make_ways(exact=DEAR, asked=DEAR, listed=DEAR):
+    plan = WholePlan()
+    plan.fallback = WholePlan()
+    costs = ListCosts(ks=(10, 512), asked=(asked, asked), listed=listed, exact=exact)
+    return ListWays(plan, Rows(), CLASSES, costs)
 
 
 def choose(share, seed=0):
@@ -70,7 +71,7 @@ def list_filters():
 
 
 @pytest.mark.parametrize("name", list(list_filters()))
-@pytest.mark.parametrize("cheap", ["own", "asked", "listed"])
+@pytest.mark.parametrize("cheap", ["exact", "asked", "listed"])
 def test_every_way_gives_the_same(name, cheap):
     lists, ways = list_filters()[name], make_ways(**{cheap: CHEAP if cheap != "listed" else CHEAP / CLASSES})
     result, expected = ways.topk(CONTEXTS, K, lists), WholePlan().topk(CONTEXTS, K, lists)
@@ -81,9 +82,16 @@ def test_every_way_gives_the_same(name, cheap):
 
 def test_the_cheapest_way_is_taken():
     lists = ClassFilter(allow=choose(0.1)[None])
-    assert set(make_ways(own=CHEAP).choose_ways(4, K, lists)) == {OWN}
+    assert set(make_ways(exact=CHEAP).choose_ways(4, K, lists)) == {EXACT}
     assert set(make_ways(listed=CHEAP / CLASSES, asked=CHEAP).choose_ways(4, K, lists)) == {count_asked(K, 0.1)}
     assert set(make_ways(listed=CHEAP / CLASSES, asked=CHEAP).choose_ways(4, 100, lists)) == {LISTED}
+
+
+def test_short_lists_and_bans_are_the_plans_own_affair():
+    ways = make_ways(listed=CHEAP / CLASSES, asked=CHEAP, exact=CHEAP)
+    for lists in (ClassFilter(allow=choose(0.02)[None]), ClassFilter(ban=choose(0.2)[None])):
+        assert set(ways.choose_ways(4, K, lists)) == {OWN}
+    assert set(ways.choose_ways(4, K, ClassFilter(ban=choose(0.3)[None]))) == {count_asked(K, 0.7)}
 
 
 def test_asking_for_more_spares_the_search_with_lists():

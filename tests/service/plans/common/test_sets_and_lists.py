@@ -1,0 +1,76 @@
+"""Named sets answer as the lists of their ids do, on every plan; what they permit is what comes back."""
+
+import numpy as np
+import pytest
+import shortlist
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
+
+from tests.support.heads import adaptive, ds, mixtape
+from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
+
+SEARCHES = {
+    "full": {},
+    "svd": {"basis": "context", "width": "8", "full_view": "40"},
+    "cascade": {},
+    "grouped": {"width": "12", "groups": "12", "opened": "200", "previewed": "120", "candidates": "40"},
+    "l2s": {"clusters": "6", "budget": "60", "rounds": "0", "second_probe": "0.3", "fallback": "0.2"},
+}
+RANDOM = np.random.default_rng(9)
+SETS = {
+    "even": np.arange(0, CLASSES, 2),
+    "few": RANDOM.choice(CLASSES, 7, replace=False),
+    "most": RANDOM.choice(CLASSES, CLASSES - 9, replace=False),
+    "none": np.empty(0, np.int64),
+    "all": np.arange(CLASSES),
+}
+NAMES = st.lists(st.sampled_from(list(SETS)), max_size=2)
+IDS = st.none() | st.lists(st.integers(-1, CLASSES - 1), min_size=1, max_size=40)
+
+
+def open_head(method, folder):
+    if method in SEARCHES:
+        return make_head(folder, make_dense(), make_contexts(600), method=method, options=SEARCHES[method])
+    if method == "adaptive":
+        return adaptive.make(folder)
+    return ds.exported(folder, ds.make_module()) if method == "ds" else mixtape.make(folder)[0]
+
+
+@pytest.fixture(scope="module", params=[*SEARCHES, "adaptive", "ds", "mixtape"])
+def head(request, tmp_path_factory):
+    head = open_head(request.param, tmp_path_factory.mktemp(request.param))
+    for name, ids in SETS.items():
+        write_set(head.folder.parent / SETS_FOLDER, name, pack_set(ids[ids < head.classes]))
+    return shortlist.load(head.folder, threads=1)
+
+
+def list_legal(classes, within, without, allow, ban):
+    """The ids that sets and lists leave, ascending."""
+    legal = set(range(classes)) if allow is None else set(allow) - {-1}
+    for name in within:
+        legal &= set(SETS[name].tolist())
+    for name in without:
+        legal -= set(SETS[name].tolist())
+    return sorted(legal - set(ban or []))
+
+
+def answer(head, rows, k, legal, exact):
+    """By the shorter list: of the ids, padded where there are none, or of all others."""
+    if 2 * len(legal) <= head.classes:
+        return head.topk(rows, k, allow=legal or [-1], exact=exact)
+    return head.topk(rows, k, ban=sorted(set(range(head.classes)) - set(legal)) or [-1], exact=exact)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(NAMES, NAMES, IDS, IDS, st.integers(1, 60), st.booleans(), st.integers(1, 3))
+def test_sets_are_the_lists_of_their_ids(head, within, without, allow, ban, k, exact, rows):
+    contexts = make_contexts(rows, head.manifest.dim, seed=k).contexts
+    legal = list_legal(head.classes, within, without, allow, ban)
+    sets = head.topk(contexts, k, within=within, without=without, allow=allow, ban=ban, exact=exact)
+    assert set(sets.ids[sets.ids >= 0].tolist()) <= set(legal)
+    assert ((sets.ids >= 0).sum(axis=1) == min(k, len(legal))).all() or head.manifest.reference == "self"
+    if exact or head.manifest.plan == "full" or (allow is None and ban is None):
+        lists = answer(head, contexts, k, legal, exact)
+        np.testing.assert_array_equal(sets.ids, lists.ids)
+        np.testing.assert_allclose(sets.logprobs, lists.logprobs, atol=1e-5)
