@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from shortlist_models.tail import TailTerms, fit_terms, measure_best, start_term
 
 CALIBRATION_CHUNK_ROWS = 256  # contexts whose logits are computed at once, of layers that are not large
 MAX_CHUNK_LOGITS = 1 << 25  # of large ones: 128 MiB in float32, of which a few are there at a time
+LEAST_SHARE = 1e-5  # of a sum of exponentials, that float32 can tell
 LEAST_SQUARES_RIDGE_SHARE = 1e-3  # of the mean squared component of a context
 
 
@@ -129,11 +131,28 @@ class RescoredSoftmax(nn.Module):
             logits[best_codes] = exact[row, positions[best_codes]]
             best = logits[best_codes].topk(k)
             ids.append(self.order[positions[best_codes[best.indices]]])
-            scored = logits.logsumexp(dim=0)
-            inside = logits[best_codes].logsumexp(dim=0) if len(self.tail_terms.offsets) else scored
-            guess = torch.logaddexp(inside, tails[row].minimum(inside + self.tail_limit))
+            scored, best_exact = logits.logsumexp(dim=0), logits[best_codes]
+            counted = best_exact if len(self.tail_terms.offsets) else logits
+            inside = counted.logsumexp(dim=0)
+            limit = (inside + self.tail_limit).minimum(limit_rest(best_exact, counted, len(self.order)))
+            guess = torch.logaddexp(inside, tails[row].minimum(limit))
             logprobs.append(best.values - guess.maximum(scored))
         return torch.stack(ids), torch.stack(logprobs)
+
+
+def limit_rest(best: Tensor, counted: Tensor, classes: int) -> Tensor:
+    """What the log-sum of other classes can be at most where those with logits `counted` [n] are the best of `classes`.
+
+    best: logits [e] of the best of them. Each other class has at most the mean of the candidates beyond these, or the
+    least of `best` where there are no more; of which float32 tells `LEAST_SHARE` of the sum.
+    """
+    rest, more = classes - len(counted), len(counted) - len(best)
+    if not rest:
+        return torch.tensor(-torch.inf)
+    if not more:
+        return best.min() + log(rest)
+    left = 1 - (best.double() - counted.logsumexp(dim=0)).exp().sum()
+    return counted.logsumexp(dim=0) + (left.clamp(min=LEAST_SHARE) * rest / more).log().float()
 
 
 def count_chunk_rows(classes: int) -> int:

@@ -200,21 +200,22 @@ class GroupedPlan(Plan):
             inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
             ids, logits, inside = self.rescore_graph(**inputs)
             self.rescore_graph.check_ids(ids, self.classes)
-            result.log_normalizer[row] = self.estimate_normalizer(logits, inside[0], positions.size, tail[row])
+            result.log_normalizer[row] = self.estimate_normalizer(logits, inside, positions.size, tail[row])
             result.scored[row] = positions.size
             write_best(result, row, ids, logits)
         return result
 
-    def estimate_normalizer(self, logits: FloatArray, inside: np.float32, count: int, guess: float) -> float:
-        """The log-normaliser of `count` candidates and a guess of the rest. logits: exact ones; inside: of all."""
+    def estimate_normalizer(self, logits: FloatArray, whole: FloatArray, count: int, guess: np.float32) -> np.float32:
+        """The log-normaliser of `count` candidates and a guess of the rest. logits: exact ones; whole [1]: of all."""
+        inside = all_candidates = np.float32(whole[0])
         if count == self.order.size:
-            return inside
-        best, whole, limit = logits, inside, self.settings.tail_limit
+            return all_candidates
+        best, limit = logits, np.float32(self.settings.tail_limit)
         if self.settings.tail_beside:
             best = -np.sort(-logits)[: self.beside]
             inside, count = log_sum_exp(best.copy()), best.size
         rest = min(guess, inside + limit, limit_rest(best, inside, count, self.order.size))
-        return max(np.logaddexp(inside, rest), whole)
+        return max(np.logaddexp(inside, rest), all_candidates)
 
     def choose_candidates(self, scores: FloatArray, coarse: FloatArray, preview: FloatArray) -> Indices:
         """Ascending positions of one row's candidates, by scores of groups [G], coarse and whole previews [m]."""

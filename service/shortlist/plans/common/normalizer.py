@@ -28,16 +28,17 @@ def log_sum_exp(logits: FloatArray) -> np.float32:
         return np.float32(peak + np.log(logits.sum()))
 
 
-def limit_rest(best: FloatArray, inside: float, counted: int, classes: int) -> float:
+def limit_rest(best: FloatArray, inside: np.float32, counted: int, classes: int) -> np.float32:
     """What the log-sum of other classes can be at most where `counted` candidates, not all, are the best of `classes`.
 
     best: logits [e] of the best of them. inside: the log-sum of all `counted`. Each other class has at most the mean of
     the candidates beyond `best`, or the least of these where there are no more.
     """
     if best.size == counted:
-        return log(classes - counted) + float(best.min())
-    left = 1 - np.exp(best.astype(np.float64) - inside).sum()
-    return log((classes - counted) / (counted - best.size)) + inside + log(max(left, LEAST_SHARE))
+        return np.float32(best.min() + log(classes - counted))
+    with np.errstate(invalid="ignore"):  # the caller refuses what overflows
+        left = 1 - np.exp(best.astype(np.float64) - inside).sum()
+    return np.float32(inside + log(max(left, LEAST_SHARE) * (classes - counted) / (counted - best.size)))
 
 
 def cover_classes(log_normalizer: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
