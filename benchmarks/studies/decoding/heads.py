@@ -33,9 +33,10 @@ GROUPED = {
 }  # fmt: skip
 TWO_STAGES = {
     "probes": "2", "second_stage": "int8", "width": "48", "full_view": "64", "depth": "10", "fallback": "0.04",
+    "budget": "500", "tail_terms": "128",
 }  # fmt: skip
 CANDIDATES: dict[str, list[Options]] = {
-    "l2s": [TWO_STAGES | {"budget": "500", "tail_terms": "128"}, TWO_STAGES | {"budget": "700", "tail_terms": "64"}],
+    "l2s": [TWO_STAGES],
     "ds": [{"experts": "8"}],
     "svd": [{"basis": "context", "width": "12", "full_view": "200"}],
     "grouped": [GROUPED],

@@ -118,10 +118,8 @@ def calibrate(
 ) -> Fitted:
     """Set margins and tails of a trained screen for its number of probes."""
     sample = rows[shuffle_rows(len(rows), seed)[:SCREEN_CALIBRATION_ROWS]]
-    module.probes, module.probe_margin = (
-        method_options.probes,
-        calibrate_margin(module, sample, method_options.second_probe),
-    )
+    module.probes = method_options.probes
+    module.probe_margin = calibrate_margin(module, sample, method_options.second_probe)
     if method_options.tail_terms:
         progress("tail", 0, 1)
         fit_tail_terms(module, dense, method_options, rows[shuffle_rows(len(rows), seed)[:TERM_FIT_ROWS]], seed)
@@ -159,8 +157,7 @@ def calibrate_terms(module: ScreenedSoftmax, sample: torch.Tensor, options: L2sO
     """The settings of a tail of terms; none without."""
     if not options.tail_terms:
         return {}
-    dense_tail = module.calibrate_dense_tail(sample, options.fallback)
-    return {"tail_limit": module.tail_limit, "dense_tail": dense_tail}
+    return {"tail_limit": module.tail_limit, "dense_tail": module.calibrate_dense_tail(sample, options.fallback)}
 
 
 def calibrate_margin(module: ScreenedSoftmax, sample: torch.Tensor, share: float) -> float:
