@@ -50,14 +50,14 @@ def measure_best(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return best.values.logsumexp(dim=1), logits.scatter_(1, best.indices, -torch.inf).logsumexp(dim=1)
 
 
-def fit_terms(start: TailTerms, contexts: Tensor, inside: Tensor, outside: Tensor, seed: int) -> TailTerms:
+def fit_terms(start: TailTerms, contexts: Tensor, inside: Tensor, whole: Tensor, seed: int) -> TailTerms:
     """Change terms until what they give beside the candidates is the normaliser of `contexts` [n, d].
 
-    inside, outside: [n], the log of the sum of exp(logit) over a row's candidates, and over all other classes.
+    inside, whole: [n], the log of the sum of exp(logit) over a row's candidates, and over all classes.
     """
     vectors, offsets = (tensor.clone().requires_grad_() for tensor in start)
     optimiser = torch.optim.Adam([vectors, offsets], lr=RATE)
-    generator, whole = torch.Generator().manual_seed(seed), torch.logaddexp(inside, outside)
+    generator = torch.Generator().manual_seed(seed)
     for step in range(STEPS):
         optimiser.param_groups[0]["lr"] = RATE * (1 - step / STEPS)
         rows = torch.randint(len(contexts), (BATCH_ROWS,), generator=generator)

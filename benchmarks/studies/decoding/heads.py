@@ -31,8 +31,12 @@ GROUPED = {
     "width": "48", "int8_width": "16", "groups": "274", "opened": "1400", "candidates": "120", "full_view": "64",
     "tail_terms": "128", "promise": "0.977",
 }  # fmt: skip
+TWO_STAGES = {
+    "probes": "2", "second_stage": "int8", "width": "48", "full_view": "64", "depth": "10", "fallback": "0.04",
+    "budget": "500", "tail_terms": "128",
+}  # fmt: skip
 CANDIDATES: dict[str, list[Options]] = {
-    "l2s": [{"budget": "500", "depth": "10"}],
+    "l2s": [TWO_STAGES],
     "ds": [{"experts": "8"}],
     "svd": [{"basis": "context", "width": "12", "full_view": "200"}],
     "grouped": [GROUPED],

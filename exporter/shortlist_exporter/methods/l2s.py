@@ -89,10 +89,7 @@ class L2sMethod(DenseMethod):
         )
         if method_options.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, method_options.tail_rank)
-        if method_options.tail_terms:
-            progress("tail", 0, 1)
-            fit_tail_terms(module, dense, method_options, rows[shuffle_rows(len(rows), seed)[:TERM_FIT_ROWS]], seed)
-        return calibrate(module, dense, method_options, rows, seed, screen.history)
+        return calibrate(module, dense, method_options, rows, seed, screen.history, progress)
 
     def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         module = fitted.module
@@ -111,15 +108,22 @@ class L2sMethod(DenseMethod):
 
 
 def calibrate(
-    module: ScreenedSoftmax, dense: Dense, method_options: L2sOptions, rows: torch.Tensor, seed: int, history: list[Any]
+    module: ScreenedSoftmax,
+    dense: Dense,
+    method_options: L2sOptions,
+    rows: torch.Tensor,
+    seed: int,
+    history: list[Any],
+    progress: Progress = quiet,
 ) -> Fitted:
     """Set margins and tails of a trained screen for its number of probes."""
     sample = rows[shuffle_rows(len(rows), seed)[:SCREEN_CALIBRATION_ROWS]]
-    module.probes, module.probe_margin = (
-        method_options.probes,
-        calibrate_margin(module, sample, method_options.second_probe),
-    )
-    if not method_options.tail_rank and not method_options.tail_terms:
+    module.probes = method_options.probes
+    module.probe_margin = calibrate_margin(module, sample, method_options.second_probe)
+    if method_options.tail_terms:
+        progress("tail", 0, 1)
+        fit_tail_terms(module, dense, method_options, rows[shuffle_rows(len(rows), seed)[:TERM_FIT_ROWS]], seed)
+    elif not method_options.tail_rank:
         module.calibrate_tail(sample)
     candidates = module.count_candidates(sample)
     staged = method_options.second_stage != "none"
@@ -141,22 +145,19 @@ def calibrate(
 
 
 def fit_tail_terms(module: ScreenedSoftmax, dense: Dense, options: L2sOptions, rows: torch.Tensor, seed: int) -> None:
-    """Fit the terms of a screen with a second stage to `rows` [n, d], beside classes that it scores exactly."""
-    assert module.second_stage is not None
+    """Fit the terms of a screen with a second stage to `rows` [n, d], beside the sets that these open."""
     real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
     preview = context_basis(dense.module.weight, rows, options.width or dense.dim).preview[real]
     similar = real[group_similar_classes(preview, None, min(options.tail_terms, len(real)), seed).order]
     start = start_terms(dense.module.weight, dense.module.bias, similar, min(options.tail_terms, len(real)))
-    beside = min(module.second_stage.full_view, *(len(ids) for ids in module.sets))
-    module.fit_tail_terms(rows, start, beside, seed)
+    module.fit_tail_terms(rows, start, seed)
 
 
 def calibrate_terms(module: ScreenedSoftmax, sample: torch.Tensor, options: L2sOptions) -> dict[str, Any]:
     """The settings of a tail of terms; none without."""
     if not options.tail_terms:
         return {}
-    dense_tail = module.calibrate_dense_tail(sample, options.fallback)
-    return {"tail_beside": module.beside, "tail_limit": module.tail_limit, "dense_tail": dense_tail}
+    return {"tail_limit": module.tail_limit, "dense_tail": module.calibrate_dense_tail(sample, options.fallback)}
 
 
 def calibrate_margin(module: ScreenedSoftmax, sample: torch.Tensor, share: float) -> float:

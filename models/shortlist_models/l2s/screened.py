@@ -13,9 +13,12 @@ from torch import Tensor, nn
 
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import Basis, quantize_rows
-from shortlist_models.tail import TailTerms, fit_terms, measure_best
+from shortlist_models.tail import TailTerms, fit_terms
+
+from .candidate_sets import make_indicator
 
 TAIL_CHUNK_ROWS = 256
+MAX_LIMIT = 80.0  # nats that a rest may be over its sets, or under
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class ScreenedSoftmax(nn.Module):
 
     vectors: [r, d] of the screen. sets: ascending ids of each cluster. tail: [r], log(Z / Z of the set), so that the
     normaliser of an answer is that of its set times exp(tail). probes: clusters that one context opens.
-    tail_terms: where there are some, the normaliser is instead of the best `beside` classes, and of the rest by them,
-    at most `tail_limit` over these.
+    tail_terms: where there are some, they give instead what the classes in no set add to a normaliser, at most
+    `tail_limit` nats over what the sets add up to.
     """
 
     vectors: Tensor
@@ -59,7 +62,7 @@ class ScreenedSoftmax(nn.Module):
         self.probe_margin = 0.0
         self.low_rank: Basis | None = None
         self.tail_terms = TailTerms(torch.empty(0, dense.weight.shape[1]), torch.empty(0))
-        self.beside, self.tail_limit = 0, 0.0
+        self.tail_limit = 0.0
         self.second_stage = second_stage
         padding: Tensor | None = dense.padding
         self.sets = sets if padding is None else [ids[padding[ids] == 0] for ids in sets]
@@ -146,26 +149,49 @@ class ScreenedSoftmax(nn.Module):
         sums = torch.zeros(len(self.sets)).index_add_(0, owner, gap)
         self.tail = torch.where(counts > 0, sums / counts.clamp(min=1), gap.mean())
 
-    def fit_tail_terms(self, contexts: Tensor, start: TailTerms, beside: int, seed: int) -> None:
-        """Fit terms beside the best `beside` classes of `contexts` [n, d], from a `start` on."""
-        self.beside = beside
-        inside, outside = self.measure_rest(contexts)
-        self.tail_terms = fit_terms(start, contexts, inside, outside, seed)
-        self.tail_limit = float((outside - inside).max())
+    def fit_tail_terms(self, contexts: Tensor, start: TailTerms, seed: int) -> None:
+        """Fit terms beside the sets that `contexts` [n, d] open, from a `start` on."""
+        inside, whole = self.measure_sets(contexts)
+        self.tail_terms = fit_terms(start, contexts, inside, whole, seed)
+        rest = (whole - inside).clamp(min=0).expm1().log()
+        self.tail_limit = float(rest.max().clamp(min=-MAX_LIMIT, max=MAX_LIMIT))
 
-    def measure_rest(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        """The logs [n] of the sums of exp over the best `beside` classes of `contexts` [n, d], and over all others."""
+    def measure_sets(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
+        """The logs [n] of what the sets of `contexts` [n, d] add up to as served, and of the sums over all classes."""
+        indicator = make_indicator(self.sets, len(self.dense.weight)).bool()
         with torch.no_grad():
-            chunks = torch.split(contexts, TAIL_CHUNK_ROWS)
-            parts = [measure_best(self.dense.logits(part), self.beside) for part in chunks]
-        inside, outside = zip(*parts, strict=True)
-        return torch.cat(inside), torch.cat(outside)
+            parts = [self.measure_chunk(part, indicator) for part in torch.split(contexts, TAIL_CHUNK_ROWS)]
+        inside, whole = zip(*parts, strict=True)
+        return torch.cat(inside), torch.cat(whole)
+
+    def measure_chunk(self, contexts: Tensor, indicator: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of a few contexts [b, d], by the sets' `indicator` [r, V]."""
+        logits, sets = self.dense.logits(contexts), self.mask_sets(self.scores(contexts), indicator)
+        stage = self.second_stage
+        if stage is None:
+            return logits.masked_fill(~sets, -torch.inf).logsumexp(dim=1), logits.logsumexp(dim=1)
+        products = contexts @ stage.projection @ (stage.preview * stage.scale).T
+        previews = self.dense.finish(products if self.dense.bias is None else products + self.dense.bias)
+        inside = previews.masked_fill(~sets, -torch.inf)
+        best = inside.topk(min(stage.full_view, inside.shape[1]), dim=1).indices
+        exact = logits.gather(1, best).masked_fill(~sets.gather(1, best), -torch.inf)
+        return inside.scatter(1, best, exact).logsumexp(dim=1), logits.logsumexp(dim=1)
+
+    def mask_sets(self, scores: Tensor, indicator: Tensor) -> Tensor:
+        """Which classes [B, V] are in a set that rows with these cluster `scores` [B, r] open."""
+        counts = self.probes + (self.margins(scores) < self.probe_margin).long()
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        masks = [
+            indicator[order[:, place]] & (counts > place)[:, None]
+            for place in range(min(int(counts.max()), len(self.sets)))
+        ]
+        return torch.stack(masks).any(dim=0)
 
     def calibrate_dense_tail(self, contexts: Tensor, share: float) -> float | None:
-        """The nats of the rest by terms over the best classes that `share` of `contexts` [n, d] are over; or None."""
+        """The nats of the rest by terms over the sets' sum that `share` of `contexts` [n, d] are over; or None."""
         if share == 0:
             return None
-        over = (self.tail_terms(contexts) - self.measure_rest(contexts)[0]).clamp(max=self.tail_limit)
+        over = (self.tail_terms(contexts) - self.measure_sets(contexts)[0]).clamp(max=self.tail_limit)
         return float(over.quantile(1 - share))
 
     def calibrate_margin(self, contexts: Tensor, share: float) -> float:

@@ -85,7 +85,7 @@ class RescoredSoftmax(nn.Module):
         if terms:
             start = start_terms(self.dense.weight, self.dense.bias, self.order, terms)
             self.tail = LinearFunction(torch.zeros_like(self.tail.vector), 0.0)
-            self.tail_terms = fit_terms(start, contexts, inside, outside, seed)
+            self.tail_terms = fit_terms(start, contexts, inside, torch.logaddexp(inside, outside), seed)
         else:
             self.tail = fit_least_squares(contexts, outside)
 

@@ -97,20 +97,19 @@ class ScreenSettings(PlanSettings):
     dense_margin: Margin = Field(description="rows of a smaller margin go to dense, where the bundle has it")
     second_stage: bool = Field(description="the clusters' graphs give previews, the best of which are scored exactly")
     full_view: CountOrNone = Field(description="classes that the second stage scores exactly; 0 without one")
-    tail_beside: Count | None = Field(
-        default=None, description="best classes beside which terms guess the rest; no number: there are no terms"
+    tail_limit: Nats | None = Field(
+        default=None, description="nats that the rest by terms may be over a row's sets; no number: there are no terms"
     )
-    tail_limit: Nats = Field(default=0.0, description="nats that the rest by terms may be over these best classes")
     dense_tail: Nats | None = Field(
-        default=None, description="rows whose rest by terms is more nats over these best classes go to dense"
+        default=None, description="rows whose rest by terms is more nats over their sets go to dense"
     )
 
     @model_validator(mode="after")
     def check_terms(self) -> Self:
         """Raise ValueError for terms without a second stage, and for a limit of the rest without terms."""
-        if self.tail_beside is not None and not self.second_stage:
-            raise ValueError(f"tail_beside={self.tail_beside} is of heads with a second stage: leave it out")
-        if self.dense_tail is not None and self.tail_beside is None:
+        if self.tail_limit is not None and not self.second_stage:
+            raise ValueError(f"tail_limit={self.tail_limit:g} is of heads with a second stage: leave it out")
+        if self.dense_tail is not None and self.tail_limit is None:
             raise ValueError(f"dense_tail={self.dense_tail:g} is of heads with terms of the tail: leave it out")
         return self
 

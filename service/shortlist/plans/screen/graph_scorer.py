@@ -104,5 +104,5 @@ class GraphScorer:
         logits[best] = exact
         result = rank_row(exact, ids[best], k, logits, tail)
         if self.terms is not None:
-            self.terms.finish(result, context, exact[None], settings.dense_tail if use_dense else None)
+            self.terms.finish(result, context, settings.dense_tail if use_dense else None)
         return result

@@ -66,9 +66,8 @@ class ListScorer:
 
     def guess_normalizer(self, context: FloatArray, logits: FloatArray, best: int) -> np.float32:
         """The log-normaliser of one `context` [d] whose clusters, of which this is the `best`, have `logits` [n]."""
-        guess: np.float32
+        inside: np.float32 = log_sum_exp(logits) + self.tail[best]
         if self.terms is None:
-            guess = log_sum_exp(logits) + self.tail[best]
-        else:
-            guess = self.terms.guess(context[None], logits[None])[0][0]
+            return inside
+        guess: np.float32 = self.terms.guess(context[None], np.array([inside]))[0][0]
         return guess

@@ -76,10 +76,8 @@ class ScreenPlan(Plan):
 
     def open_terms(self, bundle: Bundle, device: str, threads: int) -> TermTail | None:
         """What guesses the rest of a normaliser by terms; None for heads that have none."""
-        beside = self.settings.tail_beside
-        if beside is None:
-            return None
-        return TermTail(Graph(bundle.graph("terms"), device, threads), beside, self.settings.tail_limit)
+        limit = self.settings.tail_limit
+        return None if limit is None else TermTail(Graph(bundle.graph("terms"), device, threads), limit)
 
     @property
     def has_previews(self) -> bool:
@@ -95,12 +93,12 @@ class ScreenPlan(Plan):
             self.sets,
             max(self.settings.full_view, RESCORED_PER_K * k),
         )
-        wide = k if self.terms is None else max(k, full_view)  # terms are guessed beside all exact scores
-        plain = len(contexts) > 0 and wide <= sets.smallest and not class_filter.restricts
+        plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
-        if plain and few and self.loops is not None and wide <= MAX_COMPILED_K:
-            result = self.loops.score(contexts, wide, self.settings, use_dense, full_view)
-            result = result if self.terms is None else self.add_terms(self.terms, result, contexts, k)
+        if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
+            result = self.loops.score(contexts, k, self.settings, use_dense, full_view)
+            if self.terms is not None:
+                self.terms.finish(result, contexts, self.settings.dense_tail if use_dense else None)
         elif plain and self.single is not None and len(contexts) == 1:
             result = self.single.score(contexts, k, self.settings, use_dense)
         elif 0 < len(contexts) <= self.most_rows:
@@ -109,13 +107,6 @@ class ScreenPlan(Plan):
             return self.score_chunks(contexts, k, class_filter)
         # numpy's own minimum takes ten times as long for a single row
         return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
-
-    def add_terms(self, terms: TermTail, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
-        """The k best of a `result` [B, m] with all that was scored exactly for `contexts` [B, d], normalised."""
-        dense_tail = None if self.fallback is None else self.settings.dense_tail
-        terms.finish(result, contexts, result.logits, dense_tail)
-        ids, logits = np.ascontiguousarray(result.ids[:, :k]), np.ascontiguousarray(result.logits[:, :k])
-        return PlanResult(ids, logits, result.log_normalizer, result.scored)
 
     def open_row_answers(self) -> RowAnswers | None:
         if self.loops is None or self.terms is not None:
