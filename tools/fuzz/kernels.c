@@ -101,6 +101,10 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
                       features, 0, rows);
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
+    int64_t size = search.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_row_of_groups(&head, &search, contexts, one);
+    if (answers != plain->answer_row_of_groups(&head, &search, contexts, other)) return 1;
+    if (answers && differ("answers of groups", fast, one, other, size)) return 1;
     return compare("grouped searches", fast, left, right, rows, search.k);
 }
 

@@ -14,6 +14,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import Look, Search
 from shortlist.kernels.grouped.runner import CompiledSearch
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
     MAX_CALL_ROWS,
@@ -65,7 +66,7 @@ class GroupedPlan(Plan):
     def __init__(self, bundle: Bundle, device: str, threads: int, fallback: Plan | None = None) -> None:
         """Lay out what loops read, or open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(GroupedSettings), fallback
-        self.classes = bundle.manifest.classes
+        self.classes, self.max_k = bundle.manifest.classes, bundle.manifest.max_k
         arrays = bundle.tensors(INDEX_FILE)
         self.order: IdArray = arrays["order"]
         self.sizes: IdArray = np.diff(arrays["starts"])
@@ -97,6 +98,13 @@ class GroupedPlan(Plan):
     def most_searched(self) -> int:
         """The largest k for which a search is faster than dense."""
         return max(self.settings.candidates, self.classes // DENSE_DIVISOR) // GROUPED_CANDIDATES_PER_K
+
+    def open_row_answers(self) -> RowAnswers | None:
+        """By loops, for k for which they are searched."""
+        if self.compiled is None:
+            return None
+        max_k = min(self.max_k, self.most_searched(), MAX_COMPILED_K, self.order.size)
+        return self.compiled.open_row_answers(max_k, lambda k: self.plan_search(k, restricts=False))
 
     @property
     def beside(self) -> int:

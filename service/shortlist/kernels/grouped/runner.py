@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ctypes import byref
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from shortlist.kernels.primitives.layout import (
     pack_two_bits,
     pad_to_lines,
 )
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
@@ -78,6 +80,14 @@ class CompiledSearch:
             self.fill(rows, self.pointer, make_search(search), lists, *map(point_at, arrays), last)
             result.risk = to_probability(odds)
         return result
+
+    def open_row_answers(self, max_k: int, plan_search: Callable[[int], Search]) -> RowAnswers:
+        """What answers single rows for k up to `max_k`, searching as `plan_search` says for k."""
+        self.struct.tables = self.tables  # which it reads as long as it lives
+        dim = self.tables.rows.shape[1]
+        return RowAnswers(
+            self.kernels.answer_row_of_groups, self.pointer, dim, lambda k: make_search(plan_search(k)), max_k
+        )
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""

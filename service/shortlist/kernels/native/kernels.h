@@ -198,6 +198,10 @@ struct kernels {
                            float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
                            int64_t last);
 
+    /* The whole answer of one row by a search without lists, as `answer_row_of_sets` writes it. */
+    int64_t (*answer_row_of_groups)(const struct grouped *head, const struct grouped_search *search,
+                                    const float *context, int64_t *ids);
+
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
      * Returns 0 where there is no memory for it. */
     int64_t (*order_rows)(const struct sets *sets, const float *contexts, int64_t count, float *scores, int32_t *order);

@@ -1,7 +1,7 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
 #include "dense_rows.h"
 #include "exact_rows.h"
-#include "grouped.h"
+#include "grouped_answers.h"
 #include "mixture_answers.h"
 #include "sampling.h"
 #include "screen.h"
@@ -42,6 +42,7 @@ const struct kernels KERNELS = {
     .name = TARGET,
     .score_exactly = score_exactly,
     .search_rows = search_rows,
+    .answer_row_of_groups = answer_row_of_groups,
     .order_rows = order_rows,
     .score_sets = score_sets,
     .score_all_sets = score_all_sets,
