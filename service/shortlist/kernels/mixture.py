@@ -26,6 +26,7 @@ from .primitives.layout import LANES, arrange_float_blocks
 from .row_answers import RowAnswers
 
 MAX_COMPONENTS = 64  # as in kernels.h; graphs mix more
+SLOW_TARGETS = "avx2", "portable"  # whose products of bytes take as long as those of floats: no previews
 # Roles of the bundle's arrays: columns [n, m], biases [m] or [G, m]. Those of the gates settle sizes for others
 GATE_ROLES = "mixture_gates", "mixture_gate_bias"
 ROLES = "mixture_layers", "mixture_layers_bias", *GATE_ROLES, "mixture_columns", "mixture_bias"
@@ -94,7 +95,8 @@ class CompiledFront:
         addresses = (get_address(table, np.float32, role) for role, table in self.tables.items())
         self.struct = MixtureStruct(*addresses, *self.sizes)
         self.pointer, self.frequent = byref(self.struct), frequent
-        self.previews = FrequentPreviews.open(bundle, frequent)
+        is_slow = self.kernels.target in SLOW_TARGETS
+        self.previews = None if is_slow else FrequentPreviews.open(bundle, frequent)
 
     @classmethod
     def open(cls, bundle: Bundle, threads: int, frequent: IdArray) -> Self | None:

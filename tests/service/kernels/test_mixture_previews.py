@@ -7,6 +7,7 @@ import pytest
 import shortlist
 import torch
 from shortlist.bundle.reader import Bundle
+from shortlist.kernels import mixture
 from shortlist.kernels.mixture import CompiledFront
 from shortlist.kernels.mixture_previews import FrequentPreviews
 from shortlist.kernels.native import library
@@ -36,6 +37,12 @@ def folder(request, tmp_path_factory):
         module.weight[5] = 0
     options = {"candidates": "80", "full_view": "7"}
     return make(tmp_path_factory.mktemp("mixture"), "loops", module, options, report=False)[0].folder
+
+
+@pytest.fixture(autouse=True)
+def preview_everywhere(monkeypatch):
+    """Use previews on targets, too, where they save no time."""
+    monkeypatch.setattr(mixture, "SLOW_TARGETS", ())
 
 
 @pytest.fixture(params=list_targets())
@@ -129,6 +136,19 @@ def test_a_bundle_without_previews_is_answered_by_all_components(folder, monkeyp
     seen = front.preview(rows, 5)
     np.testing.assert_array_equal(seen.logits, front(rows)[1])
     assert front.preview(rows[:0], 5).logits.shape == (0, FREQUENT)
+
+
+def test_slow_targets_and_heads_of_large_weights_get_exact_logits(head, folder, monkeypatch):
+    rows = make_rows(seed=13)
+    head.plan.front.compiled.previews.of_classes[1][...] *= 1000  # the errors
+    seen = head.plan.front.compiled.preview(rows, 5, reaches=True, errors=True)
+    assert (seen.scored == FREQUENT).mean() > 0.7
+    assert (seen.errors <= 0.25).all()
+    np.testing.assert_array_equal(
+        seen.logits[seen.scored == FREQUENT], head.plan.front(rows)[1][seen.scored == FREQUENT]
+    )
+    monkeypatch.setattr(mixture, "SLOW_TARGETS", library.TARGETS)
+    assert shortlist.load(folder, threads=1).plan.front.compiled.previews is None
 
 
 def test_contexts_that_overflow_are_refused_or_finite(head):

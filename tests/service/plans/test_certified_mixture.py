@@ -6,6 +6,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BundleError
 from shortlist.evaluation.canary import check_certificate
+from shortlist.kernels import mixture
 from shortlist.kernels.proofs import CompiledProofs
 from shortlist.plans import certified_mixture
 from shortlist.plans.certified_mixture import CertifiedMixture
@@ -32,6 +33,7 @@ def served(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(certificate, "MIN_WEIGHTS", 0)
         patch.setattr(builder, "INLINE_BYTES", 128)
+        patch.setattr(mixture, "SLOW_TARGETS", ())
         if request.param == "graphs":
             patch.setattr(CompiledProofs, "open", lambda *_: None)
         module = make_module(*SIZES["loops"], frequent=MANY_FREQUENT if request.param == "previews" else None)

@@ -261,7 +261,8 @@ struct kernels {
     /* The same with previews in the place of logits, but for the classes that may be among the k best frequent ones,
      * whose logits are what `mix_rows` gives; of how many classes goes to `scored` [B]. reaches: [B, frequent], by how
      * much each logit may be off, or NULL. errors: [B], by how many nats the log of the sum of exp(logit) may be off,
-     * or NULL. All logits are exact where `previews` is NULL, and for k over a 32nd of the classes; none with 0. */
+     * or NULL. All logits are exact where `previews` is NULL, for k over a 32nd of the classes, and where that error
+     * might be over a quarter; none with k = 0. */
     int64_t (*mix_rows_by_previews)(const struct mixture *mixture, const struct mixture_previews *previews, int64_t k,
                                     const float *contexts, float *means, float *logits, int32_t *scored,
                                     float *reaches, double *errors, int64_t first, int64_t last);

@@ -15,6 +15,7 @@
 #define LEFT_ROUNDING 1e-6f      /* times |h|: of what is left of a component after its steps */
 #define SUM_ROUNDINGS 2.4e-7f    /* times a logit and its bias: of their sums, four roundings of float32 */
 #define TINY_REACH 1e-30f        /* more than what is lost below the smallest float32 */
+#define MOST_SUM_ERROR 0.25      /* nats that the bound of a sum of exponentials may be; in fact it is off by far less */
 enum { CLASSES_PER_K = 32 };     /* with fewer frequent classes for each of k, previews spare no time */
 
 /* Intermediate results of a row. logits, reaches, bounds: [blocks, LANES]. peaks: of bounds, one for STRIP_SCORES.
@@ -206,7 +207,8 @@ INLINE int are_previews_worth_it(const struct mixture *mixture, const struct mix
     return previews && CLASSES_PER_K * k <= mixture->frequent;
 }
 
-/* Previews of all logits, exact ones for all classes that may be among the k best, and how many these are. */
+/* Previews of all logits, exact ones for all classes that may be among the k best, and how many these are: all where
+ * the sum of exponentials might be off by much. */
 static void mix_row_by_previews(const struct mixture *mixture, const struct mixture_previews *previews, int64_t k,
                                 const float *context, struct preview_mixing *work, float *mean, int32_t *scored) {
     compute_layers(mixture, context, work->mixing.layers);
@@ -214,6 +216,11 @@ static void mix_row_by_previews(const struct mixture *mixture, const struct mixt
     round_components(mixture, previews, work);
     preview_frequent(mixture, previews, work);
     *scored = k ? (int32_t)score_possible_best(mixture, previews, k, work) : 0;
+    if (k && !(bound_log_sum(work->logits, work->reaches, LANES * mixture->blocks) <= MOST_SUM_ERROR)) {
+        score_frequent(mixture, &work->mixing, work->logits);
+        memset(work->reaches, 0, LANES * mixture->blocks * sizeof *work->reaches);
+        *scored = (int32_t)mixture->frequent;
+    }
 }
 
 /* Of rows for whose k previews spare nothing: all logits are exact. */
