@@ -32,7 +32,7 @@ GROUPED = {
     "tail_terms": "128", "promise": "0.977",
 }  # fmt: skip
 TWO_STAGES = {
-    "probes": "2", "second_stage": "int8", "width": "48", "full_view": "64", "depth": "10", "fallback": "0.04",
+    "probes": "2", "second_stage": "int8", "width": "48", "full_view": "64", "depth": "10", "fallback": "0.03",
     "budget": "500", "tail_terms": "128",
 }  # fmt: skip
 CANDIDATES: dict[str, list[Options]] = {
