@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shortlist_models import tail
 
 from benchmarks.studies.decoding.macs import measure_macs
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -46,3 +47,15 @@ def test_other_methods_count_what_they_score(tmp_path, method, options, least):
     head = open_tiny(tmp_path, method, options)
     scored = head.topk_by_plan(ROWS, 5).scored
     assert measure_macs(head, ROWS, 5) == pytest.approx(least + np.mean(scored) / CLASSES, rel=0.05)
+
+
+def test_a_second_stage_counts_previews_terms_and_rows_of_dense(tmp_path, monkeypatch):
+    monkeypatch.setattr(tail, "STEPS", 50)
+    options = {"clusters": "5", "rounds": "0", "probes": "2", "second_stage": "int8", "width": "12", "full_view": "40"}
+    head = open_tiny(tmp_path, "l2s", options | {"tail_terms": "8", "fallback": "0.2", "background": "0"})
+    parts, routes = head.plan.list_parts(), head.plan.choose_routes(ROWS)
+    previewed = np.array([len(set(parts[first]) | set(parts[other])) for first, other in routes])
+    by_dense = head.topk_by_plan(ROWS, 5).scored == CLASSES
+    assert 0.05 < by_dense.mean() < 0.5
+    counts = DIM * (5 + 12 + 8) + 12 * previewed + DIM * (40 + CLASSES * by_dense)
+    assert measure_macs(head, ROWS, 5) == pytest.approx(counts.mean() / (CLASSES * DIM))
