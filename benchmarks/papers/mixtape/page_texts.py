@@ -35,19 +35,20 @@ loss writes probabilities and gradients into the logits' own memory. Goals: 1.6 
 The paper has 1.2 to 1.6 times softmax, and 3.5 to 10.5 times faster than MoS with K = 15.
 """  # noqa: E501
 
-SERVED_REMARKS = """`Head.topk` with k = 5, batch 1 and one thread, 1,500 contexts of test, in blocks of calls in turn, beside other
-work: medians say what a call takes, means hold its waits too. Dense is the service's own dense head over the base model's layer. P@k is
+SERVED_REMARKS = """`Head.topk` with k = 5, batch 1 and one thread, 1,500 contexts of test, in blocks of calls in turn: medians say what a call takes,
+means hold its waits too. Dense is the service's own dense head over the base model's layer. P@k is
 against the answers by all components, of 20,000 words of test. "Over dense" is total time over that of dense: goals are 2 at
 most for `exact` and under 1 for `searched` at P@1 .99. The last head has random weights, so that its P@k says nothing of trained ones.
 
 - `exact` scores all classes by all components.
 - `exact, proved` is what exact requests get where V x d is 4,194,304 or more, unless the export had `--no-certificate`. The frequent
-  classes are scored by all components. The rare ones are one layer over the components' mean, and bounds by 4 bits and int8 prove
-  the best of them, as those of a dense layer are proved. All components answer what the bounds do not decide.
-- `searched` scores the frequent classes by all components, and searches the rare ones by groups, as method `grouped` does.
+  classes are previewed in int8 by each component. The rare ones are one layer over the components' mean, and bounds by 4 bits and int8
+  prove the best of them, as those of a dense layer are proved. All components answer what the bounds do not decide.
+- `searched` previews the frequent classes likewise, and searches the rare ones by groups, as method `grouped` does.
 
 **Both goals are reached.** The front, which is components, gates and frequent classes, is a compiled loop, and so is the whole searched answer
-of a single row. Frequent classes have no previews: their products take most of the front's time.
+of a single row. A frequent class is scored by all components only where its preview and a bound on its error leave it among the best; its
+logit has the same bits then. Loops for AVX2, and the portable ones, score all frequent classes so, since previews spare them no time.
 """  # noqa: E501
 
 AGREEMENT_REMARKS = """Exact answers are compared with the trained module's, by torch in float64. An id counts as wrong if its log-probability is

@@ -15,7 +15,7 @@
 #define LEFT_ROUNDING 1e-6f      /* times |h|: of what is left of a component after its steps */
 #define SUM_ROUNDINGS 2.4e-7f    /* times a logit and its bias: of their sums, four roundings of float32 */
 #define TINY_REACH 1e-30f        /* more than what is lost below the smallest float32 */
-#define MOST_SUM_ERROR 0.25      /* nats that the bound of a sum of exponentials may be; in fact it is off by far less */
+#define MOST_SUM_ERROR 0.25      /* nats that the bound of a sum of exponentials may be; its error is far less */
 enum { CLASSES_PER_K = 32 };     /* with fewer frequent classes for each of k, previews spare no time */
 
 /* Intermediate results of a row. logits, reaches, bounds: [blocks, LANES]. peaks: of bounds, one for STRIP_SCORES.
