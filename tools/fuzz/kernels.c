@@ -72,7 +72,7 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
             int64_t position = head.firsts[block] + lane;
             order[position] = position, places[position] = LANES * block + lane;
         }
-    head.order = order, head.places = places;
+    head.order = order, head.places = places, head.ids = classes;
     head.codes = make_lines(classes * head.code_lines), head.code_scale = make_floats(classes);
     head.rows = make_floats(classes * dim);
     *count = classes;
