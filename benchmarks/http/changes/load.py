@@ -15,7 +15,8 @@ from .catalogue import DIM, MODEL_NAME, Feed
 K = 10
 LANES = 8  # requests that change items at a time
 NEAR_SHARE = 0.5  # of queries, that ask for what was changed a short while ago
-PROBE_SCALE = 3.0  # a vector so much longer than an item's is nearest to that item
+PROBE_SCALE = 3.0  # of an item's vector, by which the item is looked for
+SCORE_ERROR = 1e-3  # of a score over HTTP, relative: far more than rounding
 
 
 @dataclass
@@ -97,12 +98,16 @@ class Load:
         self.feed.acknowledge(names, vectors, gone, answer["ids"])
         self.result.acknowledge_ms.append((acknowledged - start) * 1e3)
         self.result.changed += size
-        if not probe:
-            return
-        best = await self.client.topk(MODEL_NAME, PROBE_SCALE * vectors[:1], K)
-        if answer["ids"][0] in best.ids[0]:
+        if probe:
+            await self.look_for(answer["ids"][0], vectors[0], acknowledged)
+
+    async def look_for(self, item: int, vector: FloatArray, acknowledged: float) -> None:
+        """Note whether an item is in the answer to its own vector; of one in a hundred k others score higher there."""
+        best = await self.client.topk(MODEL_NAME, PROBE_SCALE * vector[None], K, scores=True)
+        assert best.scores is not None, "scores were asked for"
+        if item in best.ids[0]:
             self.result.visible_ms.append((time.perf_counter() - acknowledged) * 1e3)
-        else:
+        elif PROBE_SCALE * float(vector @ vector) > (1 + SCORE_ERROR) * best.scores[0, -1]:
             self.result.not_visible += 1
 
 
@@ -117,7 +122,8 @@ async def count_lost(client: shortlist.AsyncClient, feed: Feed, rows: int = 256)
         top = await client.topk(MODEL_NAME, vectors, 1, allow=allowed, scores=True)
         expected = (vectors * vectors).sum(axis=1) / PROBE_SCALE
         assert top.scores is not None, "scores were asked for"
-        lost += int(((top.ids[:, 0] != np.ravel(allowed)) | (abs(top.scores[:, 0] - expected) > 1e-3 * expected)).sum())
+        others = top.ids[:, 0] != np.ravel(allowed)
+        lost += int((others | (abs(top.scores[:, 0] - expected) > SCORE_ERROR * expected)).sum())
     gone = list(feed.removed)
     for start in range(0, len(gone), rows):
         some_ids = gone[start : start + rows]
