@@ -88,11 +88,8 @@ class ScreenPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
-        use_dense, sets, full_view = (
-            self.fallback is not None,
-            self.sets,
-            max(self.settings.full_view, RESCORED_PER_K * k),
-        )
+        use_dense, sets = self.fallback is not None, self.sets
+        full_view = max(self.settings.full_view, RESCORED_PER_K * k)
         plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
         if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
