@@ -61,6 +61,7 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
     head.projection_scale = make_floats(head.projection_blocks * LANES), head.tail = make_floats(dim);
     head.centres = make_lines(head.centre_blocks * head.centre_lines);
     head.centre_scale = make_floats(head.centre_blocks * LANES), head.reach = make_floats(head.groups);
+    head.centre_fine_scale = make_floats(head.centre_blocks * LANES);
     head.previews = make_previews(&head);
     head.tail_terms = make_floats(head.terms * dim), head.tail_term_offsets = make_floats(head.terms);
     head.preview_raise = make_floats(head.blocks * LANES);

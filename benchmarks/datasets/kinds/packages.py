@@ -44,7 +44,7 @@ class Packages:
         return target
 
     def download(self, name: str, command: Sequence[str], pattern: str) -> Path:
-        """Run a command that downloads a package into an empty folder; the file, which fits `pattern`."""
+        """Run a command that downloads a package into an empty folder; the file's whole path, which fits `pattern`."""
         folder = self.folder / f".{name}.download"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -52,7 +52,7 @@ class Packages:
         archives = list(folder.glob(pattern))
         if not archives:
             raise NotFound(f"`{' '.join(command)}` downloaded no {pattern} file")
-        return archives[0]
+        return archives[0].resolve()  # commands run in the folder itself
 
 
 def run_command(command: Sequence[str], folder: Path) -> None:

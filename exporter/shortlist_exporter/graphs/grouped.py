@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
-from shortlist_models.rescored.grouped import GroupedSoftmax
+from shortlist_models.rescored.grouped import Centres, GroupedSoftmax
 from shortlist_models.tail import TailTerms
 from torch import Tensor
 
@@ -79,12 +79,24 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
         column = graph.node("Add", [column, add_tail_terms(graph, module.tail_terms)], "tail_with_terms")
     graph.node("Add", [column, offset], "tail")
     integers, row_scale = add_quantized_contexts(graph, "projected")
-    bounds = (("starts", 0), ("ends", module.groups.codes.shape[1]), ("columns", 1))
-    first = [graph.tensor(f"centre_{name}", np.array([number], np.int64)) for name, number in bounds]
-    first_columns = graph.node("Slice", [integers, *first], "compared")
-    products = add_scaled_products(graph, first_columns, "centre", module.groups.codes, module.groups.scale)
+    products = add_centre_products(graph, module.groups, integers)
     scaled_products = graph.node("Mul", [products, row_scale], "score_products")
     graph.node("Add", [scaled_products, graph.tensor("reach", module.groups.reach.numpy())], "scores")
+
+
+def add_centre_products(graph: GraphBuilder, groups: Centres, integers: str) -> str:
+    """Add the products [B, G] of the groups' centres with the first of the columns `integers` [B, W]."""
+    products, start = [], 0
+    for name, codes, scale in (("centre", groups.wide, groups.scale), ("fine_centre", groups.fine, groups.fine_scale)):
+        if not codes.numel():
+            continue
+        stop = start + codes.shape[1]
+        bounds = (("starts", start), ("ends", stop), ("columns", 1))
+        some = [graph.tensor(f"{name}_{bound}", np.array([number], np.int64)) for bound, number in bounds]
+        columns = graph.node("Slice", [integers, *some], f"{name}_compared")
+        products.append(add_scaled_products(graph, columns, name, codes, scale))
+        start = stop
+    return sum_products(graph, products, "centre_products_of_all")
 
 
 def add_tail_terms(graph: GraphBuilder, terms: TailTerms) -> str:

@@ -32,6 +32,7 @@ INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
 MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need more get another look
+SMALL_OPENED = 1 << 14  # up to so many, a third of all classes is opened; beyond, a sixth or as many
 MAX_CANDIDATES = 4096
 
 
@@ -42,9 +43,9 @@ class GroupedOptions(Options):
     int8_width: int = Field(default=4, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
-    opened: int | None = Field(default=None, ge=1, description="M classes of groups opened; V/6, 3,072 to 131,072")
+    opened: int | None = Field(default=None, ge=1, description="M classes of groups opened; V/3 to 16,384, V/6 to 131,072")
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; M/2")
-    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/256, 128 to 4,096")
+    candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192, 128 to 4,096")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
     tail_terms: int = Field(default=0, ge=0, description="terms of the normaliser's tail; 0: a linear function")
     promise: float = Field(
@@ -114,7 +115,7 @@ class GroupedMethod(DenseMethod):
         tensors |= {"preview": module.preview.to(torch.int8), "preview_raise": module.preview_raise}
         scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
         tensors |= {"group_codes": module.groups.codes.to(torch.int8), "group_reach": module.groups.reach}
-        scales["group_scale"] = module.groups.scale
+        scales |= {"group_scale": module.groups.scale, "group_fine_scale": module.groups.fine_scale}
         if module.fine.numel():
             tensors["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
         tensors |= {name: scale[:, 0] for name, scale in scales.items()}
@@ -124,7 +125,12 @@ class GroupedMethod(DenseMethod):
 
 def count_candidates(dense: Dense) -> int:
     """How many classes are scored by int8 rows where no option says it."""
-    return min(max(MIN_CANDIDATES, dense.classes // 256), MAX_CANDIDATES)
+    return min(max(MIN_CANDIDATES, dense.classes // 192), MAX_CANDIDATES)
+
+
+def count_opened(classes: int) -> int:
+    """How many classes the groups hold that are opened, where no option says it."""
+    return max(MIN_OPENED, min(classes // 3, SMALL_OPENED), min(classes // 6, MAX_OPENED))
 
 
 def count_tail_rows(dense: Dense) -> int:
@@ -143,7 +149,7 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
             raise BadInput(f"option {name}={given} is under the {candidates} candidates: set more, or fewer of these")
     int8_width = min(options.int8_width + -options.int8_width % INT8_COLUMNS_STEP, width)
     centre_width = min(options.centre_width or -(-2 * width // 5), width)
-    opened = options.opened or max(MIN_OPENED, min(dense.classes // 6, MAX_OPENED), candidates)
+    opened = options.opened or max(count_opened(dense.classes), candidates)
     has_rest = count_first_columns(width, int8_width, centre_width) < width
     previewed = options.previewed or (max(opened // PREVIEWED_DIVISOR, candidates) if has_rest else real)
     defaults = {

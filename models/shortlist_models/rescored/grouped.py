@@ -36,7 +36,7 @@ from .groups import Groups
 
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
 MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
-BEST_CLASS_DEVIATIONS = 1.5  # standard deviations by which the best class of a group is over its mean
+BEST_CLASS_DEVIATIONS = 2.0  # standard deviations by which the best class of a group is over its mean
 ISOTROPIC_SHARE = 0.3  # of the contexts that errors are measured by
 ERROR_BONUS = 4.0  # root mean square errors that a preview is raised by: what is less sure is worth a look
 DEAD_COLUMN_SHARE = 1e-3  # of the largest column's size: a smaller column is float32 rounding
@@ -93,27 +93,37 @@ def find_even_columns(preview: Tensor, order: Tensor, edges: Sequence[int], seed
 class Centres(NamedTuple):
     """Centres of n groups: mean rows in int8, and how far over the mean the best class may score.
 
-    codes: [n, c] whole numbers -127..127. scale: [n, 1]. reach: [n].
+    wide, fine: [n, .] whole numbers -127..127, of the first columns and of the others, which are much smaller: in the
+    steps of the first ones they would hardly be told apart. scale, fine_scale: [n, 1]. reach: [n].
     """
 
-    codes: Tensor
+    wide: Tensor
     scale: Tensor
+    fine: Tensor
+    fine_scale: Tensor
     reach: Tensor
+
+    @property
+    def codes(self) -> Tensor:
+        """The whole numbers of all columns, [n, c]."""
+        return torch.cat([self.wide, self.fine], dim=1)
 
     def scores(self, levels: Tensor, row_scale: Tensor) -> Tensor:
         """Scores [B, n] of contexts in int8: whole numbers `levels` [B, W] times `row_scale` [B, 1]."""
-        products = levels[:, : self.codes.shape[1]] @ self.codes.T * self.scale.T * row_scale
-        return products + self.reach
+        first, last = self.wide.shape[1], self.wide.shape[1] + self.fine.shape[1]
+        products = levels[:, :first] @ self.wide.T * self.scale.T
+        products += levels[:, first:last] @ self.fine.T * self.fine_scale.T
+        return products * row_scale + self.reach
 
 
 ReadRows = Callable[[slice], Tensor]  # positions -> rows [n, ...] at them, so that never all of them are there
 
 
-def make_centres(rows: ReadRows, centre_columns: ReadRows, biases: Tensor, sizes: Tensor) -> Centres:
+def make_centres(rows: ReadRows, centre_columns: ReadRows, biases: Tensor, sizes: Tensor, wide: int) -> Centres:
     """Centres of consecutive parts, of `sizes` [n], of m rows [W] and `biases` [m].
 
     centre_columns: rows [c], the columns that contexts are multiplied with; `rows` say how far classes are from their
-    mean.
+    mean. wide: how many of the columns come first.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
     centres, level = average_parts(rows, part, sizes), average_parts(biases.__getitem__, part, sizes)
@@ -123,7 +133,10 @@ def make_centres(rows: ReadRows, centre_columns: ReadRows, biases: Tensor, sizes
         return ((rows(chunk) - centres[group]) ** 2).sum(dim=1) + (biases[chunk] - level[group]) ** 2
 
     reach = level + BEST_CLASS_DEVIATIONS * average_parts(measure_distances, part, sizes).sqrt()
-    return Centres(*quantize_rows(average_parts(centre_columns, part, sizes)), reach)
+    centres = average_parts(centre_columns, part, sizes)
+    first, others = centres[:, :wide], centres[:, wide:]
+    quantized = quantize_rows(others) if others.shape[1] else (others, torch.ones(len(others), 1))
+    return Centres(*quantize_rows(first), *quantized, reach)
 
 
 def average_parts(values: ReadRows, part: Tensor, sizes: Tensor) -> Tensor:
@@ -203,6 +216,7 @@ class GroupedSoftmax(RescoredSoftmax):
             lambda part: change.change_preview(basis.preview[self.order[part]])[:, :compared],
             biases,
             self.starts.diff(),
+            wide,
         )
 
     def pack_previews(self, basis: Basis, change: ColumnChange, wide: int, error_factor: Tensor) -> Tensor:

@@ -88,6 +88,7 @@ GROUPED: Mapping[str, ArrayRule] = {
     "preview_raise": floats("m"),
     "group_codes": bytes_("groups", "compared"),
     "group_scale": floats("groups"),
+    "group_fine_scale": floats("groups", optional=True),  # bundles that lack it have one scale for all columns
     "group_reach": floats("groups"),
     "code_scale": floats("m"),
     "bias": floats("m", optional=True),

@@ -145,6 +145,7 @@ def lay_out_groups(arrays: Arrays) -> Arrays:
     return {
         "centres": arrange_blocks(pad_lanes(shift_to_unsigned(pad_columns(arrays["group_codes"], LANE_BYTES)))),
         "centre_scale": pad_lanes(arrays["group_scale"]),
+        "centre_fine_scale": pad_lanes(arrays.get("group_fine_scale", arrays["group_scale"])),
         "reach": arrays["group_reach"],
         "sizes": sizes.astype(np.int32),
         "group_blocks": np.searchsorted(arrays["block_starts"], arrays["starts"]),

@@ -22,7 +22,8 @@ class Tables(NamedTuple):
         projection: [W / LANES, d / 4, LANES, 4]. projection_scale: [W]. tail: [d]. tail_terms: [t, d].
         tail_term_offsets: [t].
     Groups, which lie in blocks of their own, of 16 groups each:
-        centres: [., c / 4, LANES, 4]. centre_scale: [., LANES]. reach: [G]. sizes: [G], how many classes.
+        centres: [., c / 4, LANES, 4]. centre_scale, centre_fine_scale: [., LANES], of the columns
+        that previews have in int8, and of the others. reach: [G]. sizes: [G], how many classes.
         group_blocks: [G + 1], at which block each group begins.
     Blocks:
         firsts: [B], positions of their first classes. filled: [B], how many classes.
@@ -40,6 +41,7 @@ class Tables(NamedTuple):
     tail_term_offsets: FloatArray
     centres: Bytes
     centre_scale: FloatArray
+    centre_fine_scale: FloatArray
     reach: FloatArray
     sizes: Ints
     group_blocks: IdArray

@@ -36,6 +36,14 @@ INLINE void score_block(const uint8_t *weights, const int8_t *levels, int64_t li
         store_floats(scores + i, convert_ints(load_ints(sums + i) - shift) * load_floats(scale + i));
 }
 
+/* The same, added to `scores`. */
+INLINE void add_scores(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift, const float *scale,
+                       float *scores) {
+    float more[LANES];
+    score_block(weights, levels, lines, shift, scale, more);
+    for (int64_t i = 0; i < LANES; i += WIDTH) store_floats(scores + i, load_floats(scores + i) + load_floats(more + i));
+}
+
 /* The same for 2-bit weights u that stand for 2 u - 3, added to `scores`. */
 INLINE void add_two_bit_scores(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift,
                                const float *scale, float *scores) {
@@ -47,12 +55,20 @@ INLINE void add_two_bit_scores(const uint8_t *weights, const int8_t *levels, int
     }
 }
 
+/* Scores of the groups' centres: the first columns, which are much the largest, have a scale of their own. */
 static void score_groups(const struct grouped *head, float row_scale, const struct scratch *scratch) {
-    int64_t lines = head->centre_lines;
-    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(scratch->levels, lines * LANE_BYTES);
-    for (int64_t i = 0; i < head->centre_blocks; i++)
-        score_block(head->centres + i * lines * LINE_BYTES, scratch->levels, lines, shift,
-                    head->centre_scale + LANES * i, scratch->groups + LANES * i);
+    int64_t lines = head->centre_lines, wide = head->preview_lines < lines ? head->preview_lines : lines;
+    const int8_t *levels = scratch->levels, *fine_levels = levels + wide * LANE_BYTES;
+    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, wide * LANE_BYTES);
+    int32_t fine_shift = WEIGHT_ZERO_POINT * sum_levels(fine_levels, (lines - wide) * LANE_BYTES);
+    for (int64_t i = 0; i < head->centre_blocks; i++) {
+        const uint8_t *weights = head->centres + i * lines * LINE_BYTES;
+        float *scores = scratch->groups + LANES * i;
+        score_block(weights, levels, wide, shift, head->centre_scale + LANES * i, scores);
+        if (wide < lines)
+            add_scores(weights + wide * LINE_BYTES, fine_levels, lines - wide, fine_shift,
+                       head->centre_fine_scale + LANES * i, scores);
+    }
     for (int64_t i = 0; i < head->groups; i++) scratch->groups[i] = scratch->groups[i] * row_scale + head->reach[i];
 }
 

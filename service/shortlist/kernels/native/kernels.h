@@ -27,7 +27,8 @@ struct grouped {
     const float *tail_terms;       /* [terms, dim] */
     const float *tail_term_offsets; /* [terms] */
     const uint8_t *centres;        /* [centre_blocks, centre_lines, 16, 4], of groups */
-    const float *centre_scale;     /* [centre_blocks, 16] */
+    const float *centre_scale;     /* [centre_blocks, 16], of the first preview_lines lines */
+    const float *centre_fine_scale; /* the same of the others */
     const float *reach;            /* [groups] */
     const int32_t *sizes;          /* [groups], how many classes */
     const int64_t *group_blocks;   /* [groups + 1], at which block each group begins */

@@ -5,7 +5,7 @@ from shortlist.evaluation.statistics import Share
 from benchmarks.studies.domains.contenders import OURS, Asked
 from benchmarks.studies.domains.measure import Finding, Pace
 from benchmarks.studies.domains.picture import plot_kinds
-from benchmarks.studies.domains.summary import find_best_peer, make_table, summarize
+from benchmarks.studies.domains.summary import Speeds, find_best_peer, make_table, summarize
 
 
 def make_finding(p1: float, p5: float, sure: float = 0.0) -> Finding:
@@ -27,24 +27,39 @@ PACES = {
     "slow": {"wikitext": make_pace(10.0), "code": make_pace(10.0)},
     "fast but rough": {"wikitext": make_pace(30.0), "code": make_pace(30.0)},
 }
+ONE, FIVE = (
+    Speeds(PACES, 7.0),
+    Speeds({name: {kind: make_pace(5.0) for kind in paces} for name, paces in PACES.items()}, 3.0),
+)
 PEERS = [Asked("slow", None, ""), Asked("fast but rough", None, "", reaches=False)]
 
 
 def test_the_line_has_the_worst_kind_and_the_best_peer_of_those_precise_enough():
-    line = summarize(FINDINGS, PACES, 7.0, find_best_peer(PEERS, PACES))
+    line = summarize(FINDINGS, ONE, FIVE, find_best_peer(PEERS, PACES))
     assert (line["worst_p1"], line["worst_p5"], line["worst_kind"], line["lost_sure"]) == (0.98, 0.985, "code", 3.0)
     assert (line["speedup_wiki"], line["speedup_worst"], line["speedup_b32"]) == (60.0, 20.0, 7.0)
     assert (line["best_peer"], line["best_peer_worst_p1"], line["best_peer_speedup"]) == ("slow", 0.97, 10.0)
     assert line["kinds_under"] == 1
 
 
+def test_speeds_of_five_classes_have_names_of_their_own():
+    line = summarize(FINDINGS, ONE, FIVE, "slow")
+    assert [line[f"{name}_5"] for name in ("speedup_wiki", "speedup_worst", "speedup_b32", "p99_wiki")] == [
+        5,
+        5,
+        3,
+        2.5,
+    ]
+    assert line["best_peer_speedup_5"] == 5
+
+
 def test_without_peers_nothing_is_said_of_them():
-    line = summarize({OURS: FINDINGS[OURS]}, {OURS: PACES[OURS]}, 7.0, find_best_peer([], PACES))
+    line = summarize({OURS: FINDINGS[OURS]}, ONE, FIVE, find_best_peer([], PACES))
     assert [line[name] for name in ("best_peer", "best_peer_worst_p1", "best_peer_speedup")] == [None] * 3
 
 
 def test_a_table_begins_with_the_worst_kind():
-    table = make_table(OURS, FINDINGS[OURS], PACES[OURS], {"code"})
+    table = make_table(OURS, FINDINGS[OURS], [PACES[OURS], PACES[OURS]], {"code"})
     assert list(table.columns[0].cells) == ["code", "wikitext"]
     assert list(table.columns[1].cells) == ["others", "none"]
 
