@@ -28,7 +28,6 @@ from shortlist.core.results import (
     require_labels,
 )
 from shortlist.kernels.native.library import name_target
-from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import (
     Plan,
     map_chunks,
@@ -84,7 +83,8 @@ class Head(SampledHead):
         self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
         self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
         self.manifest = self.with_device_crossover(bundle)
-        self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.open_row_answers()
+        self.is_exact = self.plan is self.exact and not self.certified
+        self.row_answers = self.plan.open_answers(self.manifest.dense_crossover)
 
     @property
     def base(self) -> Head:
@@ -135,13 +135,6 @@ class Head(SampledHead):
             contexts,
         )
 
-    def open_row_answers(self) -> RowAnswers | None:
-        """What answers plain requests of few rows; None where there is nothing. Many rows are dense's."""
-        answers = self.plan.open_row_answers()
-        if answers is not None and self.exact is not None:
-            answers.limit_rows(self.manifest.dense_crossover)
-        return answers
-
     def with_identity(self, name: str, version: int) -> Head:
         """The same head under another name and version, which it shares everything else with."""
         other = copy(self)
@@ -160,7 +153,7 @@ class Head(SampledHead):
         other = copy(self)
         other.manifest = self.manifest.model_copy(update={"settings": settings})
         other.plan = self.plan.with_settings(settings) if changes else self.plan
-        other.row_answers = other.open_row_answers()
+        other.row_answers = other.plan.open_answers(self.manifest.dense_crossover)
         other.ways = self.ways and self.ways.with_plan(other.plan)
         return other
 

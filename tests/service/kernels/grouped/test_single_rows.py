@@ -81,8 +81,7 @@ def test_a_row_that_is_no_number_leaves_all_to_the_long_way(head):
 
 
 def test_many_rows_are_left_to_dense(head):
-    head.manifest = head.manifest.model_copy(update={"dense_crossover": 4})
-    answers = head.open_row_answers()
+    answers = head.plan.open_answers(crossover=4)
     assert answers.max_rows == 3
     assert answers(rows[:4].copy(), 5) is None
     assert answers(rows[:3].copy(), 5)[0].shape == (3, 5)
