@@ -168,7 +168,7 @@ class OursGrouped(Ours):
         settings = super().settings()
         if self.head.manifest.promise is None or not settings[0]:  # graphs look once
             return settings
-        return [setting | {"promise": promise} for setting in settings for promise in self.promises]
+        return [{**setting, "promise": promise} for setting in settings for promise in self.promises]
 
 
 REVISIONS = {kind.method: kind.revision for kind in (OursFull, OursSvd, OursL2s, OursCascade, OursGrouped)}
