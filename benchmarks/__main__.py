@@ -1,6 +1,6 @@
 """Precision and speed of Shortlist's heads and of their peers, beside the dense head.
 
-  python -m benchmarks --data DATA                 five heads and the best peer on a language model's layer
+  python -m benchmarks --data DATA                 our heads and the best peer on a language model's layer
   python -m benchmarks --data DATA --full          every contender on every data set, resumable; build/bench/page
   python -m benchmarks --dataset synthetic --set classes=50000 --set dim=256
   python -m benchmarks --dataset files --set weights=head.safetensors --set contexts=contexts.safetensors

@@ -155,15 +155,20 @@ class OursGrouped(Ours):
     name: ClassVar[str] = "shortlist grouped"
     method: ClassVar[str] = "grouped"
     revision: ClassVar[str] = "7"
-    setting_values: ClassVar[SettingValues] = (
-        "opened",
-        (1024, 2048, 3072, 4096, 5120, 6144, 7168, 8192, 10240, 12288, 16384, 24576),
-    )
+    setting_values: ClassVar[SettingValues] = ("opened", (1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576))
+    promises: ClassVar[tuple[float, ...]] = (0.5, 0.9, 0.95, 0.97, 0.99, 0.998)
 
     @classmethod
     def grid(cls, dense: Dense) -> list[Options]:
         """Widths from d/3 to d/1.2."""
         return [{"width": round(dense.dim / share)} for share in (3, 2.25, 1.8, 1.5, 1.2)]
+
+    def settings(self) -> list[Options]:
+        """What the first look opens, by how sure it has to be of each row to be the last one."""
+        settings = super().settings()
+        if self.head.manifest.promise is None or not settings[0]:  # graphs look once
+            return settings
+        return [{**setting, "promise": promise} for setting in settings for promise in self.promises]
 
 
 REVISIONS = {kind.method: kind.revision for kind in (OursFull, OursSvd, OursL2s, OursCascade, OursGrouped)}

@@ -83,7 +83,8 @@ class Head(SampledHead):
         self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
         self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
         self.manifest = self.with_device_crossover(bundle)
-        self.is_exact, self.row_answers = self.plan is self.exact and not self.certified, self.plan.open_row_answers()
+        self.is_exact = self.plan is self.exact and not self.certified
+        self.row_answers = self.plan.open_answers(self.manifest.dense_crossover)
 
     @property
     def base(self) -> Head:
@@ -152,7 +153,7 @@ class Head(SampledHead):
         other = copy(self)
         other.manifest = self.manifest.model_copy(update={"settings": settings})
         other.plan = self.plan.with_settings(settings) if changes else self.plan
-        other.row_answers = other.plan.open_row_answers()
+        other.row_answers = other.plan.open_answers(self.manifest.dense_crossover)
         other.ways = self.ways and self.ways.with_plan(other.plan)
         return other
 

@@ -102,9 +102,9 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
                       features, 0, rows);
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
-    int64_t size = search.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_row_of_groups(&head, &search, contexts, one);
-    if (answers != plain->answer_row_of_groups(&head, &search, contexts, other)) return 1;
+    int64_t size = rows * (search.k * 12 + 4), *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_rows_of_groups(&head, &search, contexts, rows, pick(1, 2), one);
+    if (answers != plain->answer_rows_of_groups(&head, &search, contexts, rows, 1, other)) return 1;
     if (answers && differ("answers of groups", fast, one, other, size)) return 1;
     return compare("grouped searches", fast, left, right, rows, search.k);
 }
@@ -206,9 +206,9 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     fast->score_all_sets(&sets, &limits, contexts, left.ids, left.logits, left.normalizers, left.scored, count);
     plain->score_all_sets(&sets, &limits, contexts, right.ids, right.logits, right.normalizers, right.scored, count);
     if (compare("rows of sets", fast, left, right, count, limits.k)) return 1;
-    int64_t size = limits.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_row_of_sets(&sets, &limits, contexts, one);
-    if (answers != plain->answer_row_of_sets(&sets, &limits, contexts, other)) return 1;
+    int64_t size = count * (limits.k * 12 + 4), *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_rows_of_sets(&sets, &limits, contexts, count, pick(1, 2), one);
+    if (answers != plain->answer_rows_of_sets(&sets, &limits, contexts, count, 1, other)) return 1;
     return answers && differ("whole answers", fast, one, other, size);
 }
 

@@ -55,5 +55,5 @@ class DenseRowAnswers(RowAnswers):
     def answer(self, contexts: FloatArray, limits: int, memory: bytearray) -> bool:
         """Write the `limits` best classes of all to `memory`; false for a context that is not finite."""
         context, logits = point_at(contexts), self.score(contexts)
-        dim, classes = self.shape[1], logits.shape[1]
+        dim, classes = self.dim, logits.shape[1]
         return bool(self.function(context, dim, point_at(logits), classes, limits, point_at(memory)))

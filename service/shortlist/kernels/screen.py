@@ -19,10 +19,11 @@ from .exact_rows import CompiledGather
 from .native.arguments import get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
-from .row_answers import RowAnswers
+from .row_answers import ManyRowAnswers
 from .second_stage import ROLES as SECOND_STAGE_ROLES
 from .second_stage import SecondStage
 
+MAX_LOOP_PROBES = 2  # clusters of a row that loops can open
 TABLES = "chooser", "weights", "ids", "offsets", "tail"
 
 Index = dict[str, npt.NDArray[Any]]  # index.safetensors
@@ -83,10 +84,12 @@ class Loops:
         pointer = None if stage is None else cast(stage.pointer, c_void_p).value
         self.struct = byref(SetsStruct(*map(addresses.get, TABLES), pointer, *sizes, *finishing))
 
-    def make_row_answers(self, max_k: int, make_limits: Callable[[int], Any] = make_limits) -> RowAnswers:
-        """Return what answers single rows for k up to `max_k`. make_limits: k -> a pointer to the limits."""
-        dim, function = len(self.tables["chooser"]), self.kernels.answer_row_of_sets
-        return RowAnswers(function, self.struct, dim, make_limits, max_k)
+    def make_row_answers(
+        self, max_k: int, max_rows: int, make_limits: Callable[[int], Any] = make_limits
+    ) -> ManyRowAnswers:
+        """Return what answers up to `max_rows` rows for k up to `max_k`. make_limits: k -> a pointer to the limits."""
+        dim, function = len(self.tables["chooser"]), self.kernels.answer_rows_of_sets
+        return ManyRowAnswers(function, self.struct, dim, make_limits, max_k, max_rows, self.threaded_rows)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
@@ -158,14 +161,17 @@ class ScreenLoops(Loops):
         return self.run(contexts, k, *list_limits(settings, use_dense), full_view)
 
     def open_row_answers(
-        self, max_k: int, settings: ScreenSettings, use_dense: bool, count_exact: Callable[[int], int]
-    ) -> RowAnswers:
-        """Return what answers single rows as `score`, but for those that dense or graphs have to answer.
+        self, max_k: int, max_rows: int, settings: ScreenSettings, use_dense: bool, count_exact: Callable[[int], int]
+    ) -> ManyRowAnswers:
+        """Return what answers rows as `score`, but for those that dense or graphs have to answer.
 
-        count_exact: k -> how many classes a second stage scores exactly.
+        max_rows: of a call; where some rows are for dense or graphs, single ones are answered. count_exact: k -> how
+        many classes a second stage scores exactly.
         """
-        limits = list_limits(settings, use_dense)
-        return self.make_row_answers(max_k, lambda k: make_limits(k, *limits, count_exact(k)))
+        probes, probe_margin, dense_margin = limits = list_limits(settings, use_dense)
+        leaves_rows = dense_margin > 0 or probes + (probe_margin > 0) > MAX_LOOP_PROBES
+        rows = 1 if leaves_rows else max_rows
+        return self.make_row_answers(max_k, rows, lambda k: make_limits(k, *limits, count_exact(k)))
 
 
 def list_limits(settings: ScreenSettings, use_dense: bool) -> tuple[int, float, float]:

@@ -39,7 +39,7 @@ class ThreadedRows:
         if self.threads < 2 or rows < 2:
             call(*arrays)
             return
-        threads = max(1, min(self.threads, rows, int(rows * size * self.row_seconds / MIN_THREAD_SECONDS)))
+        threads = self.count_threads(rows * size)
         parts = split_rows(arrays, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
         others = [self.others.submit(run_parts, call, parts) for _ in range(threads - 1)]
         rows_here, seconds = run_parts(call, parts)
@@ -48,6 +48,10 @@ class ThreadedRows:
         for other in others:
             if not other.cancel():  # True for a thread that never woke
                 other.result()
+
+    def count_threads(self, rows: int) -> int:
+        """How many threads are worth waking for a call of so many rows, by what rows took in the calls before."""
+        return max(1, min(self.threads, rows, int(rows * self.row_seconds / MIN_THREAD_SECONDS)))
 
     def note(self, seconds: float) -> None:
         """Remember how long a row took."""

@@ -30,7 +30,7 @@ from shortlist.kernels.primitives.layout import (
     pack_two_bits,
     pad_to_lines,
 )
-from shortlist.kernels.row_answers import RowAnswers
+from shortlist.kernels.row_answers import ManyRowAnswers
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
@@ -81,13 +81,13 @@ class CompiledSearch:
             result.risk = to_probability(odds)
         return result
 
-    def open_row_answers(self, max_k: int, plan_search: Callable[[int], Search]) -> RowAnswers:
-        """What answers single rows for k up to `max_k`, searching as `plan_search` says for k."""
+    def open_row_answers(self, max_k: int, max_rows: int, plan_search: Callable[[int], Search]) -> ManyRowAnswers:
+        """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k."""
         self.struct.tables = self.tables  # which it reads as long as it lives
         dim = self.tables.rows.shape[1]
-        return RowAnswers(
-            self.kernels.answer_row_of_groups, self.pointer, dim, lambda k: make_search(plan_search(k)), max_k
-        )
+        function = self.kernels.answer_rows_of_groups
+        limits = lambda k: make_search(plan_search(k))  # noqa: E731
+        return ManyRowAnswers(function, self.pointer, dim, limits, max_k, max_rows, self.threaded_rows)
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""

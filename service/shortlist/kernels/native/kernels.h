@@ -199,9 +199,9 @@ struct kernels {
                            float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
                            int64_t last);
 
-    /* The whole answer of one row by a search without lists, as `answer_row_of_sets` writes it. */
-    int64_t (*answer_row_of_groups)(const struct grouped *head, const struct grouped_search *search,
-                                    const float *context, int64_t *ids);
+    /* The whole answers of rows by a search without lists, as `answer_rows_of_sets` writes them. */
+    int64_t (*answer_rows_of_groups)(const struct grouped *head, const struct grouped_search *search,
+                                     const float *contexts, int64_t count, int64_t threads, int64_t *ids);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
      * Returns 0 where there is no memory for it. */
@@ -218,11 +218,12 @@ struct kernels {
     int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                               int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
 
-    /* The whole answer of one row as Python hands it out: `ids` [k], then log-probabilities [k] float32, then how many
-     * classes were scored, int32. Returns 0 where it has none: numbers of the context [dim] or the normalizer are not
-     * finite, `scored` is not over 0, or there is no memory. */
-    int64_t (*answer_row_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *context,
-                                  int64_t *ids);
+    /* The whole answers of rows as Python hands them out: `ids` [count, k], then log-probabilities [count, k] float32,
+     * then how many classes were scored [count] int32. Up to `threads` threads share the rows. Returns 0 where one row
+     * has none: numbers of its context [dim] or its normalizer are not finite, or `scored` is not over 0; and where
+     * there is no memory. */
+    int64_t (*answer_rows_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
+                                   int64_t count, int64_t threads, int64_t *ids);
 
     /* Proves the k best classes of contexts [count, dim]: writes ids and logits [count, k], log-normalizers [count],
      * by how many nats log-probabilities may be off [count], and how many classes were scored exactly [count]. An error
@@ -249,7 +250,7 @@ struct kernels {
     int64_t (*rank_logits)(float *logits, int64_t count, int64_t classes, const struct lists *lists, int64_t k,
                            int64_t *ids, float *best, float *normalizers, int64_t threads);
 
-    /* The whole answer of one row, as `answer_row_of_sets` writes it, from the logits [classes] of a context [dim].
+    /* The whole answer of one row, as `answer_rows_of_sets` writes it, from the logits [classes] of a context [dim].
      * Returns 0 where it has none. */
     int64_t (*answer_row_of_logits)(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
                                     int64_t *ids);
@@ -268,7 +269,7 @@ struct kernels {
                                     const float *contexts, float *means, float *logits, int32_t *scored,
                                     float *reaches, double *errors, int64_t first, int64_t last);
 
-    /* The whole answer of one row, as `answer_row_of_sets` writes it, by the front and a search without lists. */
+    /* The whole answer of one row, as `answer_rows_of_sets` writes it, by the front and a search without lists. */
     int64_t (*answer_row_of_mixture)(const struct mixture_head *head, const struct grouped_search *search,
                                      const float *context, int64_t *ids);
 

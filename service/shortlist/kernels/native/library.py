@@ -29,11 +29,11 @@ class Kernels:
     target: str
     score_exactly: Function
     search_rows: Function
-    answer_row_of_groups: Function
+    answer_rows_of_groups: Function
     order_rows: Function
     score_sets: Function
     score_all_sets: Function
-    answer_row_of_sets: Function
+    answer_rows_of_sets: Function
     prove_rows: Function
     sample_rows: Function
     bound_rows: Function
@@ -61,11 +61,11 @@ ARRAY, STRUCT = POINTER(c_byte), c_void_p
 PROTOTYPES = {
     "score_exactly": CFUNCTYPE(c_int64, STRUCT, ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
     "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
-    "answer_row_of_groups": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
+    "answer_rows_of_groups": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
-    "answer_row_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
+    "answer_rows_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
     "sample_rows": CFUNCTYPE(c_int64, *[STRUCT] * 4, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),

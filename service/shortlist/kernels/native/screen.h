@@ -5,6 +5,7 @@
 #ifndef SHORTLIST_SCREEN_H
 #define SHORTLIST_SCREEN_H
 
+#include "row_answers.h"
 #include "second_stage.h"
 
 /* Scores [count, sets] of the sets, and the rows in the order of their best sets: rows of one set then follow one
@@ -136,23 +137,39 @@ static int64_t score_all_sets(const struct sets *sets, const struct screen_limit
     return done;
 }
 
-static int64_t answer_row_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *context,
-                                  int64_t *ids) {
-    float *logprobs = (float *)(ids + limits->k), normalizer = NAN;
-    int32_t *scored = (int32_t *)(logprobs + limits->k);
-    struct set_results results = {ids, logprobs, &normalizer, scored, limits->k};
-    struct set_scratch scratch;
-    float *scores = calloc(sets->sets, sizeof *scores);
-    *scored = 0;
-    if (scores && are_finite(context, sets->dim) && allocate_set_scratch(sets, &scratch)) {
-        add_columns(sets->chooser, context, sets->dim, sets->sets, scores);
-        score_row_of_sets(sets, limits, context, scores, &scratch, &results, 0);
-        free_set_scratch(sets, &scratch);
-    }
+struct set_answers {
+    const struct sets *sets;
+    const struct screen_limits *limits;
+    const float *scores;
+    const int32_t *order;
+    struct row_answers rows;
+};
+
+/* A part: the next rows in their order. */
+static int answer_part_of_sets(void *shared, int64_t part) {
+    const struct set_answers *answers = shared;
+    const struct row_answers *rows = &answers->rows;
+    int64_t first = part * rows->part_rows, last = end_part(rows, part);
+    int all = (int)score_sets(answers->sets, answers->limits, rows->contexts, answers->scores, answers->order,
+                              rows->ids, rows->logprobs, rows->normalizers, rows->scored, first, last);
+    for (int64_t i = first; all && i < last; i++) all = finish_answer(rows, answers->order[i]);
+    return all;
+}
+
+static int64_t answer_rows_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
+                                   int64_t count, int64_t threads, int64_t *ids) {
+    struct set_answers answers = {.sets = sets, .limits = limits};
+    if (!are_finite(contexts, count * sets->dim) ||
+        !open_answers(&answers.rows, contexts, count, limits->k, threads, ids))
+        return 0;
+    float *scores = malloc(count * (sets->sets * sizeof *scores + sizeof(int32_t)));
+    int32_t *order = (int32_t *)(scores + count * sets->sets);
+    answers.scores = scores, answers.order = order;
+    int64_t done = scores && order_rows(sets, contexts, count, scores, order) &&
+                   run_parts(&(struct shared_work){answer_part_of_sets, &answers, answers.rows.parts}, threads);
     free(scores);
-    if (*scored <= 0 || !isfinite(normalizer)) return 0;
-    for (int64_t i = 0; i < limits->k; i++) logprobs[i] -= normalizer;
-    return 1;
+    free(answers.rows.normalizers);
+    return done;
 }
 
 #endif

@@ -97,8 +97,15 @@ class Plan(ABC):
         return self
 
     def open_row_answers(self) -> RowAnswers | None:
-        """What answers single rows without lists as `topk` does, in less time; None where there is nothing."""
+        """What answers few rows without lists as `topk` does, in less time; None where there is nothing."""
         return None
+
+    def open_answers(self, crossover: int | None) -> RowAnswers | None:
+        """The same without calls of `crossover` rows and more, which dense answers."""
+        answers = self.open_row_answers()
+        if answers is not None:
+            answers.limit_rows(crossover)
+        return answers
 
     # how the requests for it are put together
 

@@ -89,7 +89,9 @@ class GatedPlan(Plan):
         return scatter(groups, len(contexts), k)
 
     def open_row_answers(self) -> RowAnswers | None:
-        return None if self.loops is None else self.loops.make_row_answers(min(self.sets.smallest, MAX_COMPILED_K))
+        if self.loops is None:
+            return None
+        return self.loops.make_row_answers(min(self.sets.smallest, MAX_COMPILED_K), MAX_LOOP_ROWS)
 
     def score_in_one_call(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
         """Rows [b, d] by a graph that equals the gate and the best experts one after the other."""

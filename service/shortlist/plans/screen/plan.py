@@ -14,7 +14,7 @@ from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.kernels.row_answers import RowAnswers
-from shortlist.kernels.screen import ScreenLoops
+from shortlist.kernels.screen import MAX_LOOP_PROBES, ScreenLoops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
@@ -36,8 +36,6 @@ from .set_graphs import open_set_graphs
 from .sets import CandidateSets
 from .single_row import SingleRowScorer
 from .term_tail import TermTail
-
-MAX_LOOP_PROBES = 2  # clusters that loops can open
 
 
 class ScreenPlan(Plan):
@@ -109,7 +107,8 @@ class ScreenPlan(Plan):
         if self.loops is None or self.terms is not None:
             return None
         max_k = min(self.sets.smallest, MAX_COMPILED_K, self.classes // DENSE_DIVISOR)
-        return self.loops.open_row_answers(max_k, self.settings, self.fallback is not None, self.count_exact)
+        use_dense = self.fallback is not None
+        return self.loops.open_row_answers(max_k, MAX_CALL_ROWS, self.settings, use_dense, self.count_exact)
 
     def count_exact(self, k: int) -> int:
         """How many classes a second stage scores exactly."""

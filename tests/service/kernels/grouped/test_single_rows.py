@@ -1,4 +1,4 @@
-"""Single rows of plan `grouped` by one native call, of every target: the answers of the long way, or none."""
+"""Few rows of plan `grouped` by one native call, of every target: the answers of the long way, or none."""
 
 import numpy as np
 import pytest
@@ -57,3 +57,31 @@ def test_larger_k_goes_the_long_way(head):
     k = head.row_answers.max_k + 1
     assert head.row_answers(rows[:1].copy(), k) is None
     assert head.topk(rows[:1].copy(), k).ids.shape == (1, k)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_rows_are_answered_as_each_by_itself(threads, head):
+    head = shortlist.load(head.folder, threads=threads)
+    head.plan.compiled.threaded_rows.note(1.0)  # as if a row took so long that a second thread is worth waking
+    answers, limit = head.row_answers, head.manifest.dense_crossover
+    assert answers.max_rows >= min(len(rows), (limit or len(rows) + 1) - 1)
+    for k in (1, 5, 50):
+        several = answers(rows[: answers.max_rows], k)
+        single = [answers(row[None].copy(), k) for row in rows[: answers.max_rows]]
+        for part, parts in zip(several, zip(*single, strict=True), strict=True):
+            np.testing.assert_array_equal(part, np.concatenate(parts))
+
+
+def test_a_row_that_is_no_number_leaves_all_to_the_long_way(head):
+    contexts = rows[:3].copy()
+    contexts[1, 0] = np.nan
+    assert head.row_answers(contexts, 5) is None
+    with pytest.raises(BadInput, match="row 1"):
+        head.topk(contexts, 5)
+
+
+def test_many_rows_are_left_to_dense(head):
+    answers = head.plan.open_answers(crossover=4)
+    assert answers.max_rows == 3
+    assert answers(rows[:4].copy(), 5) is None
+    assert answers(rows[:3].copy(), 5)[0].shape == (3, 5)
