@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,11 +14,13 @@ from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.head import Head
 from shortlist.plans.common.base import Plan, map_chunks
+from shortlist.plans.common.list_costs import MOST_ASKED
+from shortlist.plans.common.list_ways import count_asked
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
 from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
-from .search import BaseLayer, correct_normalizer, hide_changed, merge_changed, overlay_logits
+from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged
 
 
 class LiveHead(Head):
@@ -68,9 +71,10 @@ class LiveHead(Head):
         changes = self.items.snapshot
         if changes is None or bias is not None or not len(contexts):
             return super().run(plan, contexts, k, class_filter, bias)
-        class_filter = replace(class_filter, permitted=None)  # marks of named sets know no items that were added
-        base = super().run(plan, contexts, k, hide_changed(class_filter, changes))
-        return merge_changed(base, contexts, changes, class_filter, self.open_base_layer(plan, changes))
+        asked = choose_asked(plan, k, changes)
+        base = search_unchanged(partial(super().run, plan), contexts, k, asked, class_filter, changes)
+        lists = replace(class_filter, permitted=None)  # marks of named sets know no items that were added
+        return merge_changed(base, contexts, changes, lists, self.open_base_layer(plan, changes))
 
     def open_base_layer(self, plan: Plan, changes: Snapshot) -> BaseLayer:
         """What the bundle says of its own classes; `plan` has its distribution, or leaves it to the dense layer."""
@@ -134,6 +138,14 @@ class LiveHead(Head):
             return draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
 
         return make_topk(PlanResult.concat(map_chunks(plan, rows, draw_chunk)), normalizer)
+
+
+def choose_asked(plan: Plan, k: int, changes: Snapshot) -> int | None:
+    """Of how many classes of the bundle a search almost surely leaves k that were not changed; None for too many."""
+    left = changes.base_classes - changes.hidden.size
+    asked = count_asked(k, left / changes.base_classes) if left else changes.base_classes + 1
+    too_dear = plan.prefers_dense(asked) and not plan.prefers_dense(k)
+    return None if too_dear or asked > min(MOST_ASKED, changes.base_classes) else asked
 
 
 def find_distribution(plan: Plan, contexts: FloatArray, changes: Snapshot) -> FloatArray:

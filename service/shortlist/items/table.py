@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.native.library import open_kernels
 
 MIN_ROWS = 1024
+NEVER = np.iinfo(np.int32).max  # a moment that does not come
 
 
 class ItemTable:
     """Rows that are appended and never changed, so that threads may read those before a number that they know.
 
-    ids: [n] int64, the item of each row. vectors: [n, d] float32. biases: [n] float32. size: how many rows are used.
+    ids: [n] int64, the item of each row. vectors: [n, d] float32. biases: [n] float32. ends: [n] int32, the moment from
+    which on a row is no item any more, the one number that changes. size: how many rows are used.
     scale, soft_cap: of the layer whose items they are.
     """
 
@@ -23,6 +25,7 @@ class ItemTable:
         self.scale, self.soft_cap, self.threads, self.size = scale, soft_cap, threads, 0
         self.ids, self.vectors = np.zeros(rows, np.int64), np.zeros((rows, dim), np.float32)
         self.biases, self.places = np.zeros(rows, np.float32), np.arange(rows)
+        self.ends: IntArray = np.full(rows, NEVER, np.int32)
         self.gather: CompiledGather | None = None
         if open_kernels() is not None:  # the loops that score the bundle's classes: equal rows get equal bits
             self.gather = CompiledGather(self.vectors, scale, soft_cap, self.biases, None, threads)
@@ -33,6 +36,11 @@ class ItemTable:
         self.ids[first : self.size], self.vectors[first : self.size] = ids, vectors
         self.biases[first : self.size] = biases
         return first
+
+    def mark_living(self, rows: int, moment: int) -> BoolArray:
+        """Which [rows] of the first `rows` rows are items at a moment."""
+        marks: BoolArray = self.ends[:rows] > moment
+        return marks
 
     def has_room(self, rows: int) -> bool:
         """Whether so many rows may be appended."""
