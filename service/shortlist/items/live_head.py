@@ -50,12 +50,13 @@ class LiveHead(Head):
     @property
     def classes(self) -> int:
         """V and the items added: ids are under it."""
+        self.items.follow()
         return self.items.classes
 
     @property
     def is_changed(self) -> bool:
         """Whether some item was changed."""
-        return self.items.snapshot is not None
+        return self.items.read() is not None
 
     def with_settings(self, **changes: Any) -> Self:
         """As `Head.with_settings`; it has the same changes."""
@@ -68,12 +69,14 @@ class LiveHead(Head):
         self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
     ) -> PlanResult:
         """As `Head.run`; the search for the k best beside those with a bias comes here again."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None or bias is not None or not len(contexts):
             return super().run(plan, contexts, k, class_filter, bias)
         asked = choose_asked(plan, k, changes)
         base = search_unchanged(partial(super().run, plan), contexts, k, asked, class_filter, changes)
-        lists = replace(class_filter, permitted=None)  # marks of named sets know no items that were added
+        lists = class_filter
+        if lists.permitted is not None:
+            lists = replace(lists, permitted=None)  # marks of named sets know no items that were added
         return merge_changed(base, contexts, changes, lists, self.open_base_layer(plan, changes))
 
     def open_base_layer(self, plan: Plan, changes: Snapshot) -> BaseLayer:
@@ -91,7 +94,7 @@ class LiveHead(Head):
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """As `Head.compute_logits`; -inf for items that were removed."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None:
             return super().compute_logits(plan, contexts, classes)
         own = np.where(classes < changes.base_classes, classes, 0)
@@ -99,7 +102,7 @@ class LiveHead(Head):
 
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
         """As `Head.score_rows`."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None:
             return super().score_rows(plan, contexts, ids, start)
         own = np.where(changes.find_rows(np.maximum(ids, 0)) == NOT_CHANGED, ids, -1)
@@ -121,7 +124,7 @@ class LiveHead(Head):
 
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None:
             return super().draw(rows, sampling, class_filter, bias)
         if sampling.top_k is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from shortlist.bundle.names import Names
 from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
 
 from .batch import ItemBatch, Key
-from .names import GrowingNames
+from .names import GrowingNames, follow_nobody
 from .table import MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
@@ -40,16 +41,16 @@ class Snapshot:
         """[size] the item of each row."""
         return self.table.ids[: self.size]
 
-    @property
-    def hidden_share(self) -> float:
-        """The share of the bundle's classes that are hidden."""
-        return self.hidden.size / self.base_classes
-
     def score(self, contexts: FloatArray) -> FloatArray:
         """Exact logits [B, size] of the changed items, -inf where a row is no item."""
         logits = self.table.score(contexts, self.size)
-        logits[:, ~self.table.mark_living(self.size, self.moment)] = -np.inf
+        logits[:, self.dead_rows] = -np.inf
         return logits
+
+    @cached_property
+    def dead_rows(self) -> IdArray:
+        """The rows [n] of the table that are no items any more."""
+        return (~self.table.mark_living(self.size, self.moment)).nonzero()[0]
 
     def mark_hidden(self, ids: IdArray) -> BoolArray:
         """Whether each of the bundle's classes `ids` [...] is hidden; what -1 gets means nothing."""
@@ -89,12 +90,24 @@ class ItemOverlay:
         self.moment, self.hidden_count, self.hidden = 0, 0, np.zeros(MIN_ROWS, np.int64)
         self.hidden_since: IntArray = np.empty(0, np.int32)  # made when the first class is hidden
         self.snapshot: Snapshot | None = None
+        self.follow = follow_nobody
+
+    def follow_by(self, follow: Callable[[], None]) -> None:
+        """Let `follow`, which makes changes of other processes, be called before each look at what holds."""
+        self.follow = follow
+        if self.names is not None:
+            self.names.follow = follow
+
+    def read(self) -> Snapshot | None:
+        """What holds now, of all processes; None while nothing was changed."""
+        self.follow()
+        return self.snapshot
 
     def find_ids(self, keys: list[Key]) -> list[int]:
         """The ids that `keys` have, -1 for those that have none."""
         if self.names is None:
             return [int(key) for key in keys]
-        found: list[int] = self.names.find([str(key) for key in keys]).tolist()
+        found: list[int] = self.names.find_known([str(key) for key in keys]).tolist()
         return found
 
     def apply(self, position: int, batches: list[ItemBatch]) -> None:

@@ -20,11 +20,10 @@ import numpy as np
 from shortlist.core.filters import ClassFilter, Lists
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import RowLists
-from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.plans.common.list_ways import put_rows
-from shortlist.plans.common.normalizer import log_sum_exp
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
+from .table import repeat_rows
 
 SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
 LEAST_SHARE = 1e-7  # of a normaliser: what float32 tells of it; less cannot be left of one
@@ -55,6 +54,8 @@ def search_unchanged(
     if asked is None:
         return search(contexts, k, hide_changed(lists, changes))
     result, short = drop_changed(search(contexts, asked, lists), k, changes)
+    if len(short) == len(contexts):
+        return search(contexts, k, hide_changed(lists, changes))
     if short.size:
         others = search(contexts[short], k, hide_changed(lists.take(short), changes))
         put = result.put if result.risk is None and others.risk is None else partial(put_rows, result)
@@ -65,10 +66,15 @@ def search_unchanged(
 def drop_changed(found: PlanResult, k: int, changes: Snapshot) -> tuple[PlanResult, IdArray]:
     """The k best of those `found` [B, m] that were not changed; and the rows [n] of which too few are left."""
     kept = ~changes.mark_hidden(found.ids) | (found.ids < 0)
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
-    ids, logits = np.take_along_axis(found.ids, order, axis=1), np.take_along_axis(found.logits, order, axis=1)
-    result = PlanResult(ids, logits, found.log_normalizer, found.scored, risk=found.risk)
-    return result, (kept.sum(axis=1) < k).nonzero()[0]
+    if len(kept) == 1:  # at a third of the time
+        places = kept[0].nonzero()[0][:k]
+        ids, logits = found.ids[:, places], found.logits[:, places]
+        short = np.arange(int(places.size < k))
+    else:
+        order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+        ids, logits = np.take_along_axis(found.ids, order, axis=1), np.take_along_axis(found.logits, order, axis=1)
+        short = (kept.sum(axis=1) < k).nonzero()[0]
+    return PlanResult(ids, logits, found.log_normalizer, found.scored, risk=found.risk), short
 
 
 def keep_base_lists(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
@@ -147,7 +153,7 @@ def merge_rows(
         for row, row_logits in enumerate(logits):
             merge_row(merged, row, row_logits, changes.ids, class_filter)
     normalizer = correct_normalizer(base.log_normalizer, contexts, logits, changes, layer)
-    merged.log_normalizer = np.maximum(normalizer, sum_logits(merged.logits))  # `cover_classes` of distinct ones
+    merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
     return merged
 
 
@@ -169,7 +175,9 @@ def merge_row(result: PlanResult, row: int, logits: FloatArray, items: IdArray, 
     """Put the changed items that are among the k best of a row into its answer. logits: [n], of `items` [n]."""
     k = result.ids.shape[1]
     least = result.logits[row, -1]
-    places = np.flatnonzero((logits >= least) & (logits > -np.inf))
+    places = (logits >= least).nonzero()[0]
+    if least == -np.inf:
+        places = places[logits[places] > -np.inf]
     if class_filter.restricts and places.size:
         places = places[class_filter.mask(items[places], row)]
     if not places.size:
@@ -194,7 +202,7 @@ def correct_normalizer(
     """
     if not (changes.size or changes.hidden.size):
         return log_normalizer
-    hidden = np.broadcast_to(changes.hidden, (len(contexts), changes.hidden.shape[1]))
+    sum_logits, hidden = changes.table.sum_logits, repeat_rows(changes.hidden, len(contexts))
     off = sum_logits(layer.score(contexts, hidden)) if hidden.size else np.float32(-np.inf)
     added = sum_logits(logits)
     peak = np.maximum(log_normalizer, added).astype(np.float64)
@@ -207,16 +215,6 @@ def correct_normalizer(
             rest[doubtful] = np.exp(layer.sum_rest(contexts[doubtful]) - peak[doubtful])
         corrected: FloatArray = (peak + np.log(rest + np.exp(added - peak))).astype(np.float32)
     return corrected
-
-
-def sum_logits(logits: FloatArray) -> FloatArray:
-    """[B] the logs of the sums of exp(logits) [B, m]; -inf of none. `logits` stay as they are."""
-    ranking = CompiledRanking.open(1)
-    if ranking is not None:
-        return ranking.sum(logits)
-    if not logits.shape[1]:
-        return np.full(len(logits), -np.inf, np.float32)
-    return np.array([log_sum_exp(row.copy()) for row in logits], np.float32)
 
 
 def overlay_logits(base: FloatArray, contexts: FloatArray, ids: IdArray, changes: Snapshot) -> FloatArray:

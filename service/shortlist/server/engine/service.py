@@ -71,7 +71,7 @@ class Service:
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.metrics = Metrics(__version__, registry, endpoint_names)
-        self.items = None if settings.item_changes is None else ItemStore(settings.item_changes, settings.repository)
+        self.items = open_items(settings)
         rules = ReleaseRules.read(settings, self.items)
         releases = make_releases(settings.repository, rules, self.metrics.publish_model)
         self.models = releases.models
@@ -280,6 +280,13 @@ class Service:
             served_model = self.served_models.get(model)
             if served_model is not None:
                 yield model, served_model.recorder.statistics
+
+
+def open_items(settings: Settings) -> ItemStore | None:
+    """The logs of changed items; None where none change. Raises BadInput."""
+    if settings.item_changes is None:
+        return None
+    return ItemStore(settings.item_changes, settings.repository, shared=settings.processes > 1)
 
 
 def ignore_load_error() -> None:

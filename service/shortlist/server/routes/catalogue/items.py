@@ -181,6 +181,7 @@ async def items(request: Request, name: str) -> Response:
     head = service.models.find(name).head
     ledger = require_items(service).find_ledger(head)
     assert isinstance(head, LiveHead)
+    ledger.follow()
     place = {"model": head.manifest.name, "version": head.manifest.version}
     state = {"position": ledger.position, "exported_position": head.items.exported_position}
     counts = head.items.count() | {"log_bytes": ledger.file.size, "sources": dict(ledger.sources)}
