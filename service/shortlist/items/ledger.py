@@ -40,7 +40,8 @@ class Applied(NamedTuple):
 class Ledger:
     """Puts changes in order and on disk. Threads may share it.
 
-    position: of the last change. sources: the last sequence number of each source.
+    position: of the last change. sources: the last sequence number of each source. applied_items: how many items the
+    batches of this process have changed.
     """
 
     def __init__(self, path: Path, start: LogStart, through: int, *, shared: bool = False) -> None:
@@ -50,7 +51,7 @@ class Ledger:
         another model.
         """
         self.path, self.start, self.file = path, start, LogFile(path, shared=shared)
-        self.position, self.sources = start.position, dict(start.sources)
+        self.position, self.sources, self.applied_items = start.position, dict(start.sources), 0
         self.shared = None
         try:
             self.shared = SharedLog(path) if shared else None
@@ -215,6 +216,7 @@ class Ledger:
             with self.applying:
                 self.show(Record(position, fresh, self.file.size), sources)
             self.publish()
+            self.applied_items += sum(batch.size for batch in fresh)
         return results
 
     def show(self, record: Record, sources: dict[str, int]) -> None:

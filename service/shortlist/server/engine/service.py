@@ -24,6 +24,7 @@ from shortlist.server.lifecycle.model_changes import ModelChanges
 from shortlist.server.lifecycle.releases import Change, ReleaseRules, Releases
 from shortlist.server.messages.body import BodyReader
 from shortlist.server.messages.headers import RawHeaders
+from shortlist.server.metrics.item_series import ItemSeries
 from shortlist.server.metrics.model_statistics import ModelStatistics
 from shortlist.server.metrics.prometheus import LOAD_OUTCOMES, Metrics
 from shortlist.server.metrics.recorder import Recorder
@@ -124,6 +125,8 @@ class Service:
             "templates", lambda: sum(served_model.template_count for served_model in list(self.served_models.values()))
         )
         PrecisionSeries(self.list_precisions, self.metrics.registry)
+        if self.items is not None:
+            ItemSeries(self.items, lambda: self.models, self.metrics.registry)
         if self.settings.triton_metrics:
             TritonMetrics(self.all_statistics, self.metrics.registry)
 

@@ -153,6 +153,10 @@ def test_all_processes_show_what_one_has_changed(small_repository, tmp_path):
                 assert best_names(client)[0] == f"new-{number}"
                 assert client.topk("lm", ROWS, 1, names=True, ban=[f"new-{number}"]).names[0, 0] != f"new-{number}"
         assert {client.items("lm")["position"] for client in clients} == {20}
+        assert server.read_metric("shortlist_item_changes_total", model="lm") == 40
+        assert server.read_metric("shortlist_item_position", model="lm") == 20
+        assert server.read_metric("shortlist_item_log_bytes", model="lm") == (tmp_path / "lm.items").stat().st_size
+        assert server.read_metric("shortlist_items_changed", model="lm", change="added") == 1
         os.kill(server.list_pids()[1], signal.SIGKILL)
         server.wait_for_processes(1)
         clients[0].put_items("lm", ["after"], 30 * BEST)
