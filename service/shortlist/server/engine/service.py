@@ -126,7 +126,7 @@ class Service:
         )
         PrecisionSeries(self.list_precisions, self.metrics.registry)
         if self.items is not None:
-            ItemSeries(self.items, lambda: self.models, self.metrics.registry)
+            ItemSeries(self.items.ledgers, lambda: self.models, self.metrics.registry)
         if self.settings.triton_metrics:
             TritonMetrics(self.all_statistics, self.metrics.registry)
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from shortlist.items.ledger import Ledger
 from shortlist.items.live_head import LiveHead
-from shortlist.items.store import ItemStore
 from shortlist.server.models import Model
 
 
 class ItemSeries(Collector):
-    """The series of all models whose items change. store: of their logs. models: those that are served."""
+    """The series of all models whose items change. ledgers: theirs, by name. models: those that are served."""
 
-    def __init__(self, store: ItemStore, models: Callable[[], Iterable[Model]], registry: CollectorRegistry) -> None:
-        self.store, self.models = store, models
+    def __init__(
+        self, ledgers: Mapping[str, Ledger], models: Callable[[], Iterable[Model]], registry: CollectorRegistry
+    ) -> None:
+        self.ledgers, self.models = ledgers, models
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -44,7 +46,7 @@ class ItemSeries(Collector):
             "shortlist_item_position", "number of the last batch of changes", labels=("model",)
         )
         size = GaugeMetricFamily("shortlist_item_log_bytes", "bytes of the log of changes", labels=("model",))
-        for name, ledger in list(self.store.ledgers.items()):
+        for name, ledger in list(self.ledgers.items()):
             ledger.follow()
             applied.add_metric((name,), ledger.applied_items)
             position.add_metric((name,), ledger.position)
