@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from shortlist.server.metrics.item_series import ItemSeries
 from shortlist.server.metrics.prometheus import Metrics
 from shortlist.server.precision.series import PrecisionSeries
 
@@ -142,5 +143,6 @@ def exported_series() -> set[str]:
     """The names of all series that the service can export."""
     registry = Metrics("0").registry
     PrecisionSeries(list, registry)
+    ItemSeries({}, list, registry)
     families = registry.collect()
     return {family.name + suffix for family in families for suffix in SUFFIXES[family.type]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,19 @@ BASE_SHARE = 0.1  # of removals, that are of items of the export
 
 def draw_items(rng: np.random.Generator, count: int) -> FloatArray:
     """Vectors [count, DIM] of items, in clusters, as factors of a recommender are."""
-    middles = np.random.default_rng(0).standard_normal((CLUSTERS, DIM))
-    rows = middles[rng.integers(CLUSTERS, size=count)] + SPREAD * rng.standard_normal((count, DIM))
+    rows = draw_middles()[rng.integers(CLUSTERS, size=count)] + SPREAD * rng.standard_normal((count, DIM))
     return rows.astype(np.float32)
 
 
-def make_catalogue(cache: Path, classes: int) -> Path:
+@cache
+def draw_middles() -> FloatArray:
+    """The middles [CLUSTERS, DIM] of all clusters."""
+    return np.random.default_rng(0).standard_normal((CLUSTERS, DIM)).astype(np.float32)
+
+
+def make_catalogue(folder: Path, classes: int) -> Path:
     """The bundle of a head of so many named items, exported where it is missing."""
-    out = cache / f"catalogue-{classes}" / f"format-{FORMAT_VERSION}" / MODEL_NAME / "1"
+    out = folder / f"catalogue-{classes}" / f"format-{FORMAT_VERSION}" / MODEL_NAME / "1"
     if not (out / MANIFEST_FILE).is_file():
         from shortlist.bundle.names import Names
         from shortlist_exporter.export.request import Request

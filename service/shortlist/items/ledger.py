@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import weakref
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +17,7 @@ from .batch import ItemBatch
 from .log_file import LogFile, pack_frame, read_frames
 from .overlay import ItemOverlay
 from .records import LogStart, Record, decode_record, note_sources, read_records
+from .shared_log import SharedLog
 
 log = logging.getLogger(__name__)
 
@@ -37,24 +40,29 @@ class Applied(NamedTuple):
 class Ledger:
     """Puts changes in order and on disk. Threads may share it.
 
-    position: of the last change. sources: the last sequence number of each source.
+    position: of the last change. sources: the last sequence number of each source. applied_items: how many items the
+    batches of this process have changed.
     """
 
-    def __init__(self, path: Path, start: LogStart, through: int) -> None:
+    def __init__(self, path: Path, start: LogStart, through: int, *, shared: bool = False) -> None:
         """Open or make the log of a model; changes up to the position `through` are in every version that there is.
 
-        Raises BundleError where the log is damaged, or of another model.
+        shared: whether other processes of this server write it, too. Raises BundleError where the log is damaged, or of
+        another model.
         """
-        self.path, self.start, self.file = path, start, LogFile(path)
-        self.position, self.sources = start.position, dict(start.sources)
+        self.path, self.start, self.file = path, start, LogFile(path, shared=shared)
+        self.position, self.sources, self.applied_items = start.position, dict(start.sources), 0
+        self.shared = None
         try:
+            self.shared = SharedLog(path) if shared else None
             self.open(through)
         except BaseException:
             self.file.close()
             raise
         self.overlays: weakref.WeakSet[ItemOverlay] = weakref.WeakSet()
         self.waiting: list[Waiting] = []
-        self.changed, self.applying, self.stopping = threading.Condition(), threading.Lock(), False
+        self.changed, self.stopping = threading.Condition(), False
+        self.writing, self.applying = threading.Lock(), threading.Lock()  # in this order, where both are held
         self.thread = threading.Thread(target=self.write_all, name=f"items-{start.model}", daemon=True)
         self.thread.start()
 
@@ -63,12 +71,20 @@ class Ledger:
         found = LogStart.read(self.path)
         if found is None:
             self.file.append(self.start.position, self.start.content)
-            return
-        self.check_start(found)
-        self.start = found
-        self.trim(through)
+        else:
+            self.check_start(found)
+            self.start = found
+            if self.file.is_first:
+                self.trim(through)
+            self.read_all()
+        if self.shared is not None and self.file.is_first:
+            self.shared.end = self.file.size
+            self.file.share()
+
+    def read_all(self) -> None:
+        """Read how far the log is, and its sources."""
         self.position, self.sources = self.start.position, dict(self.start.sources)
-        for record in read_records(self.path):
+        for record in read_records(self.path, 0, self.file.size):
             self.position = record.position
             note_sources(self.sources, record.batches)
 
@@ -103,18 +119,21 @@ class Ledger:
                 f"{overlay.position}: export it again, or serve a newer one"
             )
         end = self.replay(overlay, 0)
-        with self.applying:
+        with self.turn(), self.applying:
             self.replay(overlay, end)
             if overlay.position > self.position:  # the log was moved away
                 self.file.append(overlay.position, b"")
                 self.position = overlay.position
+                self.publish()
             self.overlays.add(overlay)
+        if self.shared is not None:
+            overlay.follow_by(self.follow)
 
     def replay(self, overlay: ItemOverlay, start: int) -> int:
         """Make the changes of the log from the byte `start` on; returns where it ends."""
         records: list[Record] = []
         end, items = start, 0
-        for record in read_records(self.path, start):
+        for record in read_records(self.path, start, self.file.size):
             end = record.end
             records.append(record)
             items += sum(batch.size for batch in record.batches)
@@ -169,7 +188,7 @@ class Ledger:
     def commit(self, group: list[Waiting]) -> None:
         """Write batches by one flush to the disk, make their changes, and say so."""
         try:
-            with self.applying:
+            with self.turn():
                 results = self.write_group([batch for batch, _ in group])
         except Exception as error:  # becomes the result of everybody who waits
             if not isinstance(error, OSError) and not hasattr(error, "status"):
@@ -194,10 +213,52 @@ class Ledger:
             results.append(Applied(position, is_new))
         if fresh:
             self.file.append(position, b"".join(batch.encode() for batch in fresh))
-            self.position, self.sources = position, sources
-            for overlay in list(self.overlays):
-                overlay.apply(position, fresh)
+            with self.applying:
+                self.show(Record(position, fresh, self.file.size), sources)
+            self.publish()
+            self.applied_items += sum(batch.size for batch in fresh)
         return results
+
+    def show(self, record: Record, sources: dict[str, int]) -> None:
+        """Make the changes of a record that is on the disk."""
+        self.position, self.sources = record.position, sources
+        for overlay in list(self.overlays):
+            apply_records(overlay, [record])
+
+    # what other processes write
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Write to the log alone, once all that others wrote is read."""
+        with self.writing:
+            if self.shared is None:
+                yield
+                return
+            with self.shared.turn():
+                with self.applying:
+                    self.read_on(None)
+                self.file.cut_torn_end()  # of a process that was killed
+                self.publish()
+                yield
+
+    def publish(self) -> None:
+        """Let other processes know how far the log is."""
+        if self.shared is not None:
+            self.shared.end = self.file.size
+
+    def follow(self) -> None:
+        """Make the changes that other processes have written, if there are some: before each search and look-up."""
+        if self.shared is not None and self.shared.end > self.file.size:
+            with self.applying:
+                self.read_on(self.shared.end)
+
+    def read_on(self, end: int | None) -> None:
+        """Make the changes that follow those that are known, up to a place in the log or to its end."""
+        for record in read_records(self.path, self.file.size, end):
+            self.file.size = record.end
+            sources = dict(self.sources)
+            note_sources(sources, record.batches)
+            self.show(record, sources)
 
     def close(self) -> None:
         """Write what waits, and let go of the log."""
@@ -206,6 +267,8 @@ class Ledger:
             self.changed.notify()
         self.thread.join(STOP_SECONDS)
         self.file.close()
+        if self.shared is not None:
+            self.shared.close()
 
 
 def apply_records(overlay: ItemOverlay, records: list[Record]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,11 +14,13 @@ from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
 from shortlist.head import Head
 from shortlist.plans.common.base import Plan, map_chunks
+from shortlist.plans.common.list_costs import MOST_ASKED
+from shortlist.plans.common.list_ways import count_asked
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
 from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
-from .search import BaseLayer, correct_normalizer, hide_changed, merge_changed, overlay_logits
+from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged
 
 
 class LiveHead(Head):
@@ -47,12 +50,13 @@ class LiveHead(Head):
     @property
     def classes(self) -> int:
         """V and the items added: ids are under it."""
+        self.items.follow()
         return self.items.classes
 
     @property
     def is_changed(self) -> bool:
         """Whether some item was changed."""
-        return self.items.snapshot is not None
+        return self.items.read() is not None
 
     def with_settings(self, **changes: Any) -> Self:
         """As `Head.with_settings`; it has the same changes."""
@@ -65,12 +69,15 @@ class LiveHead(Head):
         self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
     ) -> PlanResult:
         """As `Head.run`; the search for the k best beside those with a bias comes here again."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None or bias is not None or not len(contexts):
             return super().run(plan, contexts, k, class_filter, bias)
-        class_filter = replace(class_filter, permitted=None)  # marks of named sets know no items that were added
-        base = super().run(plan, contexts, k, hide_changed(class_filter, changes))
-        return merge_changed(base, contexts, changes, class_filter, self.open_base_layer(plan, changes))
+        asked = choose_asked(plan, k, changes)
+        base = search_unchanged(partial(super().run, plan), contexts, k, asked, class_filter, changes)
+        lists = class_filter
+        if lists.permitted is not None:
+            lists = replace(lists, permitted=None)  # marks of named sets know no items that were added
+        return merge_changed(base, contexts, changes, lists, self.open_base_layer(plan, changes))
 
     def open_base_layer(self, plan: Plan, changes: Snapshot) -> BaseLayer:
         """What the bundle says of its own classes; `plan` has its distribution, or leaves it to the dense layer."""
@@ -87,7 +94,7 @@ class LiveHead(Head):
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """As `Head.compute_logits`; -inf for items that were removed."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None:
             return super().compute_logits(plan, contexts, classes)
         own = np.where(classes < changes.base_classes, classes, 0)
@@ -95,7 +102,7 @@ class LiveHead(Head):
 
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
         """As `Head.score_rows`."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None:
             return super().score_rows(plan, contexts, ids, start)
         own = np.where(changes.find_rows(np.maximum(ids, 0)) == NOT_CHANGED, ids, -1)
@@ -117,7 +124,7 @@ class LiveHead(Head):
 
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""
-        changes = self.items.snapshot
+        changes = self.items.read()
         if changes is None:
             return super().draw(rows, sampling, class_filter, bias)
         if sampling.top_k is not None:
@@ -134,6 +141,14 @@ class LiveHead(Head):
             return draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
 
         return make_topk(PlanResult.concat(map_chunks(plan, rows, draw_chunk)), normalizer)
+
+
+def choose_asked(plan: Plan, k: int, changes: Snapshot) -> int | None:
+    """Of how many classes of the bundle a search almost surely leaves k that were not changed; None for too many."""
+    left = changes.base_classes - changes.hidden.size
+    asked = count_asked(k, left / changes.base_classes) if left else changes.base_classes + 1
+    too_dear = plan.prefers_dense(asked) and not plan.prefers_dense(k)
+    return None if too_dear or asked > min(MOST_ASKED, changes.base_classes) else asked
 
 
 def find_distribution(plan: Plan, contexts: FloatArray, changes: Snapshot) -> FloatArray:

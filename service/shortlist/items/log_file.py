@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ MAGIC = b"SLIC"
 HEAD = struct.Struct("<4sIIQ")  # magic, bytes of the content, CRC-32, position
 MAX_FRAME_BYTES = 1 << 30
 SEARCH_BYTES = 1 << 20  # read at a time
+OPENING_SECONDS = 30.0  # that the first of several processes takes to open a log at most
+RETRY_SECONDS = 0.05
 WAYS_OUT = "make room on its disk and send the same again"
 
 
@@ -56,34 +59,43 @@ def read_frame(file: int, start: int, size: int) -> Frame | None:
     return Frame(position, content, start + HEAD.size + length)
 
 
-def read_frames(path: Path, start: int = 0) -> Iterator[Frame]:
-    """The whole frames of a log from a place on, in their order; stops at the first that is none."""
+def read_frames(path: Path, start: int = 0, end: int | None = None) -> Iterator[Frame]:
+    """The whole frames of a log from a place on, up to another, in their order; stops at the first that is none."""
     with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = os.fstat(file.fileno()).st_size if end is None else end
         while (frame := read_frame(file.fileno(), start, size)) is not None:
             yield frame
             start = frame.end
 
 
 class LogFile:
-    """A log that one process writes. size: bytes of its whole frames."""
+    """A log that one process writes, or several of one server in turn.
 
-    def __init__(self, path: Path) -> None:
-        """Open or make a log, and cut a torn last frame off.
+    size: bytes of its whole frames that are known. is_first: whether no other process had it open.
+    """
 
-        Raises BundleError where another process writes it, or a frame before the last one is damaged.
+    def __init__(self, path: Path, *, shared: bool = False) -> None:
+        """Open or make a log; the first that has it open cuts a torn last frame off.
+
+        shared: whether others may have it open that are opened so; the first keeps them out until `share`.
+        Raises BundleError where another server writes it, or a frame before the last one is damaged.
         """
         self.path = path
         self.broken: str | None = None
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            lock_file(self.file, path)
+            self.is_first = lock_shared(self.file, path) if shared else lock_file(self.file, path)
             self.size = self.find_end()
-            self.cut_torn_end()
+            if self.is_first:
+                self.cut_torn_end()
         except BaseException:
             os.close(self.file)
             raise
         flush_folder(path.parent)
+
+    def share(self) -> None:
+        """Let other processes open it too."""
+        fcntl.flock(self.file, fcntl.LOCK_SH)
 
     def find_end(self) -> int:
         """Where the last whole frame ends."""
@@ -151,12 +163,27 @@ class LogFile:
         os.close(self.file)
 
 
-def lock_file(file: int, path: Path) -> None:
-    """Keep other processes from writing an open log; raises BundleError where one does."""
+def lock_file(file: int, path: Path) -> bool:
+    """Keep other processes from opening a log; returns that. Raises BundleError where one has it open."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise BundleError(f"{path} is written by another server: give each a folder of its own") from None
+    return True
+
+
+def lock_shared(file: int, path: Path) -> bool:
+    """The same of one that processes share: whether this is the first of them, or shares it with others."""
+    end = time.monotonic() + OPENING_SECONDS
+    while True:
+        with contextlib.suppress(BundleError):
+            return lock_file(file, path)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        if time.monotonic() > end:
+            return lock_file(file, path)
+        time.sleep(RETRY_SECONDS)
 
 
 def write_all(file: int, content: bytes, start: int) -> None:

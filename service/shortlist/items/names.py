@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,17 +13,19 @@ from shortlist.core.results import NO_CLASS, IdArray
 class GrowingNames(Names):
     """The names of a bundle's V classes, and of those added after them: V, V + 1, ...
 
-    Threads may read it while one adds to it. added: names in the order of their ids. ids: the id of each.
+    Threads may read it while one adds to it. added: names in the order of their ids. ids: the id of each. follow: adds
+    what other processes have added.
     """
 
     added: list[str]
     ids: dict[str, int]
+    follow: Callable[[], None]
 
     @classmethod
     def grow(cls, names: Names) -> GrowingNames:
         """The names of a bundle, to which none were added yet."""
         growing = cls(*names)
-        growing.added, growing.ids = [], {}
+        growing.added, growing.ids, growing.follow = [], {}, follow_nobody
         return growing
 
     @property
@@ -40,6 +42,11 @@ class GrowingNames(Names):
 
     def find(self, names: Sequence[str]) -> IdArray:
         """The classes [m] that have these names; -1 for a name that no class has."""
+        self.follow()
+        return self.find_known(names)
+
+    def find_known(self, names: Sequence[str]) -> IdArray:
+        """The same of names that this process knows."""
         found = super().find(names)
         if self.ids and (found == NO_CLASS).any():
             found = found.copy()
@@ -49,9 +56,13 @@ class GrowingNames(Names):
 
     def add(self, names: list[str]) -> list[int]:
         """The ids of `names`, of which those that no class has get the next ones."""
-        found: list[int] = self.find(names).tolist()
+        found: list[int] = self.find_known(names).tolist()
         for place, name in enumerate(names):
             if found[place] == NO_CLASS:
                 self.added.append(name)
                 found[place] = self.ids[name] = self.first_id + len(self.added) - 1
         return found
+
+
+def follow_nobody() -> None:
+    """Do nothing: the default where no other process adds names."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,11 +10,11 @@ import numpy as np
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
 
 from .batch import ItemBatch, Key
-from .names import GrowingNames
-from .table import MIN_ROWS, ItemTable
+from .names import GrowingNames, follow_nobody
+from .table import MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
 
@@ -22,17 +23,18 @@ NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and n
 class Snapshot:
     """What was changed up to one moment. It never changes itself.
 
-    classes: V and the ids added. base_classes: V. table, size: the vectors of changed items, its first `size` rows.
-    penalty: [size] float32, 0 for a row that is an item, -inf for one that was replaced or removed. hidden: [1, m]
-    int64, the bundle's classes that were replaced or removed.
+    classes: V and the ids added. base_classes: V. moment: how many times changes were made before it. table, size: the
+    vectors of changed items, its first `size` rows. hidden: [1, m] int64, the bundle's classes that were replaced or
+    removed. hidden_since: [V] int32, the moment from which on each class is hidden; later ones change nothing here.
     """
 
     classes: int
     base_classes: int
+    moment: int
     table: ItemTable
     size: int
-    penalty: FloatArray
     hidden: IdArray
+    hidden_since: IntArray
 
     @property
     def ids(self) -> IdArray:
@@ -42,38 +44,34 @@ class Snapshot:
     def score(self, contexts: FloatArray) -> FloatArray:
         """Exact logits [B, size] of the changed items, -inf where a row is no item."""
         logits = self.table.score(contexts, self.size)
-        logits += self.penalty
+        logits[:, self.dead_rows] = -np.inf
         return logits
+
+    @cached_property
+    def dead_rows(self) -> IdArray:
+        """The rows [n] of the table that are no items any more."""
+        return (~self.table.mark_living(self.size, self.moment)).nonzero()[0]
+
+    def mark_hidden(self, ids: IdArray) -> BoolArray:
+        """Whether each of the bundle's classes `ids` [...] is hidden; what -1 gets means nothing."""
+        marks: BoolArray = self.hidden_since[ids] <= self.moment
+        return marks
 
     @cached_property
     def sorted_items(self) -> tuple[IdArray, IdArray]:
         """The ids [n] of the items in ascending order, and their rows [n]."""
-        rows = np.flatnonzero(self.penalty == 0)
+        rows = np.flatnonzero(self.table.mark_living(self.size, self.moment))
         order = np.argsort(self.ids[rows])
         return self.ids[rows[order]], rows[order]
-
-    @cached_property
-    def sorted_hidden(self) -> IdArray:
-        """The hidden classes [m] in ascending order."""
-        return np.sort(self.hidden[0])
 
     def find_rows(self, ids: IdArray) -> IdArray:
         """The row of each of `ids` [...], or `NOT_CHANGED`, or `GONE`."""
         items, rows = self.sorted_items
         places = np.minimum(np.searchsorted(items, ids), max(0, items.size - 1))
         changed = items[places] == ids if items.size else np.zeros(ids.shape, bool)
-        gone = (ids >= self.base_classes) | is_in_sorted(ids, self.sorted_hidden)
+        gone = (ids >= self.base_classes) | self.mark_hidden(np.minimum(ids, self.base_classes - 1))
         others = np.where(gone, GONE, NOT_CHANGED)
         return np.where(changed, rows[places], others) if items.size else others
-
-
-def is_in_sorted(ids: IdArray, values: IdArray) -> IdArray:
-    """Whether each of `ids` [...] is one of the ascending `values` [m]."""
-    if not values.size:
-        return np.zeros(ids.shape, bool)
-    places = np.minimum(np.searchsorted(values, ids), values.size - 1)
-    found: IdArray = values[places] == ids
-    return found
 
 
 class ItemOverlay:
@@ -89,74 +87,80 @@ class ItemOverlay:
         self.position = self.exported_position = position
         self.live_rows: dict[int, int] = {}
         self.table = ItemTable(manifest.dim, MIN_ROWS, manifest.logit_scale, manifest.soft_cap, threads)
-        self.penalty = np.zeros(MIN_ROWS, np.float32)
-        self.hidden, self.hidden_ids = np.zeros(MIN_ROWS, np.int64), dict[int, None]()
+        self.moment, self.hidden_count, self.hidden = 0, 0, np.zeros(MIN_ROWS, np.int64)
+        self.hidden_since: IntArray = np.empty(0, np.int32)  # made when the first class is hidden
         self.snapshot: Snapshot | None = None
+        self.follow = follow_nobody
+
+    def follow_by(self, follow: Callable[[], None]) -> None:
+        """Let `follow`, which makes changes of other processes, be called before each look at what holds."""
+        self.follow = follow
+        if self.names is not None:
+            self.names.follow = follow
+
+    def read(self) -> Snapshot | None:
+        """What holds now, of all processes; None while nothing was changed."""
+        self.follow()
+        return self.snapshot
 
     def find_ids(self, keys: list[Key]) -> list[int]:
         """The ids that `keys` have, -1 for those that have none."""
         if self.names is None:
             return [int(key) for key in keys]
-        found: list[int] = self.names.find([str(key) for key in keys]).tolist()
+        found: list[int] = self.names.find_known([str(key) for key in keys]).tolist()
         return found
 
     def apply(self, position: int, batches: list[ItemBatch]) -> None:
         """Make the changes of batches, the last of which has this position, and show them all at once."""
-        dead: list[int] = []
+        self.moment += 1
+        if not self.hidden_since.size:
+            self.hidden_since = np.full(self.base_classes, NEVER, np.int32)
         for batch in batches:
-            self.remove(batch, dead)
-            self.put(batch, dead)
-        if dead:
-            self.penalty = self.penalty.copy()  # the snapshots before have the old one
-            self.penalty[dead] = -np.inf
+            self.remove(batch)
+            self.put(batch)
         self.drop_dead_rows()
-        count = len(self.hidden_ids)
         self.position = position
         self.snapshot = Snapshot(
-            *(self.classes, self.base_classes, self.table, self.table.size),
-            *(self.penalty[: self.table.size], self.hidden[None, :count]),
+            *(self.classes, self.base_classes, self.moment, self.table, self.table.size),
+            *(self.hidden[None, : self.hidden_count], self.hidden_since),
         )
 
-    def remove(self, batch: ItemBatch, dead: list[int]) -> None:
+    def remove(self, batch: ItemBatch) -> None:
         """Take items away; one that there is not stays away."""
-        for item in self.find_ids(batch.remove) if batch.remove else ():
-            row = self.live_rows.pop(item, None)
-            if row is not None:
-                dead.append(row)
-            self.hide(item)
+        if not batch.remove:
+            return
+        ids = self.find_ids(batch.remove)
+        self.end_rows(ids)
+        self.hide(ids)
 
-    def put(self, batch: ItemBatch, dead: list[int]) -> None:
+    def put(self, batch: ItemBatch) -> None:
         """Add items, or replace their vectors."""
         if not batch.put:
             return
         ids = [int(key) for key in batch.put] if self.names is None else self.names.add(batch.put)
-        self.make_room(len(ids), dead)
+        self.end_rows(ids)
+        if not self.table.has_room(len(ids)):
+            self.copy_live_rows(len(ids))
         first = self.table.append(ids, batch.vectors, batch.biases)
-        for row, item in enumerate(ids, first):
-            old = self.live_rows.get(item)
-            if old is not None:
-                dead.append(old)
-            self.live_rows[item] = row
-            self.hide(item)
+        self.live_rows.update(zip(ids, range(first, first + len(ids)), strict=True))
+        self.hide(ids)
         self.classes = max(self.classes, max(ids) + 1)
 
-    def hide(self, item: int) -> None:
-        """Let the bundle's own class of this id answer no more, if it has one."""
-        if not 0 <= item < self.base_classes or item in self.hidden_ids:
-            return
-        count = len(self.hidden_ids)
-        if count == self.hidden.size:
-            self.hidden = np.concatenate([self.hidden, np.zeros_like(self.hidden)])
-        self.hidden[count] = item
-        self.hidden_ids[item] = None
+    def end_rows(self, ids: list[int]) -> None:
+        """Let the rows of `ids` be items no more, from this moment on."""
+        rows = [row for row in (self.live_rows.pop(item, None) for item in ids) if row is not None]
+        if rows:
+            self.table.ends[rows] = self.moment
 
-    def make_room(self, rows: int, dead: list[int]) -> None:
-        """See that so many rows may be appended."""
-        if not self.table.has_room(rows):
-            self.penalty = self.penalty.copy()
-            self.penalty[dead] = -np.inf
-            dead.clear()
-            self.copy_live_rows(rows)
+    def hide(self, ids: list[int]) -> None:
+        """Let the bundle's own classes of these ids answer no more from this moment on."""
+        fresh = [item for item in ids if 0 <= item < self.base_classes and self.hidden_since[item] == NEVER]
+        last = self.hidden_count + len(fresh)
+        if last > self.hidden.size:
+            self.hidden = np.concatenate([self.hidden, np.zeros(max(last, self.hidden.size), np.int64)])
+        self.hidden[self.hidden_count : last] = fresh
+        self.hidden_since[fresh] = self.moment
+        self.hidden_count = last
 
     def drop_dead_rows(self) -> None:
         """Copy the rows that are items where most of them are none any more: else they would be scored for ever."""
@@ -165,9 +169,8 @@ class ItemOverlay:
 
     def copy_live_rows(self, room: int) -> None:
         """Go on with a table of the rows that are items alone."""
-        rows = np.flatnonzero(self.penalty[: self.table.size] == 0)
+        rows = np.flatnonzero(self.table.mark_living(self.table.size, self.moment))
         self.table = self.table.copy_rows(rows, room)
-        self.penalty = np.zeros(len(self.table.ids), np.float32)
         self.live_rows = {int(item): row for row, item in enumerate(self.table.ids[: self.table.size].tolist())}
 
     def count(self) -> dict[str, int]:
@@ -175,4 +178,4 @@ class ItemOverlay:
         items = list(self.live_rows)  # in one step: another thread changes it
         added = sum(item >= self.base_classes for item in items)
         replaced = len(items) - added
-        return {"added": added, "replaced": replaced, "removed": len(self.hidden_ids) - replaced}
+        return {"added": added, "replaced": replaced, "removed": self.hidden_count - replaced}

@@ -67,9 +67,9 @@ def find_log(folder: Path, model: str) -> Path:
     return folder / f"{model}{LOG_ENDING}"
 
 
-def read_records(path: Path, start: int = 0) -> Iterator[Record]:
-    """The records of a log from a place on, which is the end of another one."""
-    frames = read_frames(path, start)
+def read_records(path: Path, start: int = 0, end: int | None = None) -> Iterator[Record]:
+    """The records of a log from a place on, which is the end of another one, and up to one."""
+    frames = read_frames(path, start, end)
     if not start:
         next(frames, None)
     for frame in frames:

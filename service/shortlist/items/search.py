@@ -3,12 +3,16 @@
 Why the answer is right: let A be the k best of the bundle's permitted classes that were not changed. A class of the
 true top k is a changed item, or fewer than k such classes are before it, so that it is in A. So the k best of A and of
 the changed items, whose scores are exact, are the true ones as far as A is: with a plan that is exact, exactly.
+
+A is found by asking for a few more than k and dropping what was changed, or where too few are left, by a search that
+all changed classes are banned of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +20,10 @@ import numpy as np
 from shortlist.core.filters import ClassFilter, Lists
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import RowLists
-from shortlist.plans.common.normalizer import cover_also
+from shortlist.plans.common.list_ways import put_rows
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
+from .table import repeat_rows
 
 SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
 LEAST_SHARE = 1e-7  # of a normaliser: what float32 tells of it; less cannot be left of one
@@ -36,22 +41,66 @@ class BaseLayer(NamedTuple):
     sum_rest: Callable[[FloatArray], FloatArray] | None
 
 
-def hide_changed(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
-    """The filter by which the bundle's own classes are searched: none that was changed, and no ids beyond them."""
+Search = Callable[[FloatArray, int, ClassFilter], PlanResult]  # contexts [b, d], k, their lists
+
+
+def search_unchanged(
+    search: Search, contexts: FloatArray, k: int, asked: int | None, class_filter: ClassFilter, changes: Snapshot
+) -> PlanResult:
+    """The k best of the bundle's permitted classes that were not changed. asked: of how many, None for a ban of all."""
+    lists = keep_base_lists(class_filter, changes)
+    if not changes.hidden.size:
+        return search(contexts, k, lists)
+    if asked is None:
+        return search(contexts, k, hide_changed(lists, changes))
+    result, short = drop_changed(search(contexts, asked, lists), k, changes)
+    if len(short) == len(contexts):
+        return search(contexts, k, hide_changed(lists, changes))
+    if short.size:
+        others = search(contexts[short], k, hide_changed(lists.take(short), changes))
+        put = result.put if result.risk is None and others.risk is None else partial(put_rows, result)
+        put(short, others)
+    return result
+
+
+def drop_changed(found: PlanResult, k: int, changes: Snapshot) -> tuple[PlanResult, IdArray]:
+    """The k best of those `found` [B, m] that were not changed; and the rows [n] of which too few are left."""
+    kept = ~changes.mark_hidden(found.ids) | (found.ids < 0)
+    if len(kept) == 1:  # at a third of the time
+        places = kept[0].nonzero()[0][:k]
+        ids, logits = found.ids[:, places], found.logits[:, places]
+        short = np.arange(int(places.size < k))
+    else:
+        order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+        ids, logits = np.take_along_axis(found.ids, order, axis=1), np.take_along_axis(found.logits, order, axis=1)
+        short = (kept.sum(axis=1) < k).nonzero()[0]
+    return PlanResult(ids, logits, found.log_normalizer, found.scored, risk=found.risk), short
+
+
+def keep_base_lists(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
+    """The filter by which the bundle's own classes are searched: without ids beyond them, and changed forced ones."""
+    if not class_filter.restricts:
+        return class_filter
     allow, ban = (keep_base_ids(lists, changes.base_classes) for lists in (class_filter.allow, class_filter.ban))
+    if class_filter.permitted is not None and allow is not None:
+        allow = drop_padding(allow)
     forced, hidden = class_filter.forced, class_filter.hidden
     if hidden is not None:
         hidden = np.where(hidden < changes.base_classes, hidden, NO_CLASS)
     if forced is not None:
         forced = np.where(changes.find_rows(np.maximum(forced, 0)) == NOT_CHANGED, forced, NO_CLASS)
-    if not changes.hidden.size:
-        return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=hidden)
-    if ban is None and hidden is None and forced is None:
-        return replace(class_filter, allow=allow, ban=changes.hidden)  # searched fastest
+    return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=hidden)
+
+
+def hide_changed(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
+    """A filter of the bundle's own classes, by which none is found that was changed."""
+    ban, hidden = class_filter.ban, class_filter.hidden
+    if ban is None and hidden is None and class_filter.forced is None:
+        return replace(class_filter, ban=changes.hidden)  # searched fastest
     if hidden is None:
-        return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=changes.hidden)
+        return replace(class_filter, hidden=changes.hidden)
     both = [np.broadcast_to(ids, (len(hidden), ids.shape[1])) for ids in (hidden, changes.hidden)]
-    return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=np.concatenate(both, axis=1))
+    return replace(class_filter, hidden=np.concatenate(both, axis=1))
 
 
 def keep_base_ids(lists: Lists | None, classes: int) -> Lists | None:
@@ -65,6 +114,13 @@ def keep_base_ids(lists: Lists | None, classes: int) -> Lists | None:
     kept = lists.ids < classes
     offsets = np.concatenate([[0], np.cumsum(kept)])[lists.offsets]
     return RowLists(lists.ids[kept], offsets, lists.numbers, classes - 1)
+
+
+def drop_padding(members: Lists) -> Lists:
+    """The list of a named set without padding, but for that of an empty one."""
+    if not isinstance(members, np.ndarray) or members[0, -1] != NO_CLASS:
+        return members
+    return members[:, : max(1, int((members[0] != NO_CLASS).sum()))]
 
 
 def merge_changed(
@@ -96,9 +152,8 @@ def merge_rows(
     if logits.shape[1]:
         for row, row_logits in enumerate(logits):
             merge_row(merged, row, row_logits, changes.ids, class_filter)
-    merged.log_normalizer = correct_normalizer(base.log_normalizer, contexts, logits, changes, layer)
-    empty = np.empty((len(contexts), 0))
-    merged.log_normalizer = cover_also(merged, empty.astype(np.int64), empty.astype(np.float32))
+    normalizer = correct_normalizer(base.log_normalizer, contexts, logits, changes, layer)
+    merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
     return merged
 
 
@@ -120,7 +175,9 @@ def merge_row(result: PlanResult, row: int, logits: FloatArray, items: IdArray, 
     """Put the changed items that are among the k best of a row into its answer. logits: [n], of `items` [n]."""
     k = result.ids.shape[1]
     least = result.logits[row, -1]
-    places = np.flatnonzero((logits >= least) & (logits > -np.inf))
+    places = (logits >= least).nonzero()[0]
+    if least == -np.inf:
+        places = places[logits[places] > -np.inf]
     if class_filter.restricts and places.size:
         places = places[class_filter.mask(items[places], row)]
     if not places.size:
@@ -143,18 +200,20 @@ def correct_normalizer(
     logits: [B, n], of the changed items. What is taken off are the exact scores of hidden classes, though an estimated
     normaliser may have held others of them; where hardly anything is left, all the rest is summed.
     """
-    hidden = np.broadcast_to(changes.hidden, (len(contexts), changes.hidden.shape[1]))
-    off = layer.score(contexts, hidden) if hidden.size else np.empty(hidden.shape, np.float32)
-    peak = np.maximum(log_normalizer, logits.max(axis=1, initial=-np.inf)).astype(np.float64)
+    if not (changes.size or changes.hidden.size):
+        return log_normalizer
+    sum_logits, hidden = changes.table.sum_logits, repeat_rows(changes.hidden, len(contexts))
+    off = sum_logits(layer.score(contexts, hidden)) if hidden.size else np.float32(-np.inf)
+    added = sum_logits(logits)
+    peak = np.maximum(log_normalizer, added).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who asked
         old = np.exp(log_normalizer - peak)
-        rest = old - np.exp(off - peak[:, None]).sum(axis=1)
+        rest = old - np.exp(off - peak)
         doubtful = np.flatnonzero(rest < DOUBTFUL_SHARE * old)
         rest = np.maximum(rest, LEAST_SHARE * old)
         if doubtful.size and layer.sum_rest is not None:
             rest[doubtful] = np.exp(layer.sum_rest(contexts[doubtful]) - peak[doubtful])
-        total = rest + np.exp(logits - peak[:, None]).sum(axis=1)
-        corrected: FloatArray = (peak + np.log(total)).astype(np.float32)
+        corrected: FloatArray = (peak + np.log(rest + np.exp(added - peak))).astype(np.float32)
     return corrected
 
 

@@ -19,12 +19,13 @@ from .records import LogStart, find_log, find_position
 class ItemStore:
     """Opens a log for each model whose items may change. Threads may share it.
 
-    folder: of the logs. repository: of the versions, which say up to which change they hold them.
+    folder: of the logs. repository: of the versions, which say up to which change they hold them. shared: whether other
+    processes of the server write the logs, too.
     """
 
-    def __init__(self, folder: Path, repository: Path) -> None:
+    def __init__(self, folder: Path, repository: Path, *, shared: bool = False) -> None:
         """Raises BadInput where the folder cannot be made."""
-        self.folder, self.repository = folder, repository
+        self.folder, self.repository, self.shared = folder, repository, shared
         self.ledgers: dict[str, Ledger] = {}
         self.opening = threading.Lock()
         try:
@@ -51,7 +52,8 @@ class ItemStore:
             if ledger is None:
                 start = LogStart(manifest.name, manifest.dim, head.names is not None, 0, {})
                 through = self.find_oldest_position(manifest.name)
-                ledger = self.ledgers[manifest.name] = Ledger(find_log(self.folder, manifest.name), start, through)
+                log = find_log(self.folder, manifest.name)
+                ledger = self.ledgers[manifest.name] = Ledger(log, start, through, shared=self.shared)
         if (ledger.start.dim, ledger.start.names) != (manifest.dim, head.names is not None):
             raise BundleError(
                 f"{ledger.path} holds changes of items with other vectors or names than {head.folder}: move it away"

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
+from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.native.library import open_kernels
+from shortlist.plans.common.normalizer import log_sum_exp
 
 MIN_ROWS = 1024
+NEVER = np.iinfo(np.int32).max  # a moment that does not come
 
 
 class ItemTable:
     """Rows that are appended and never changed, so that threads may read those before a number that they know.
 
-    ids: [n] int64, the item of each row. vectors: [n, d] float32. biases: [n] float32. size: how many rows are used.
+    ids: [n] int64, the item of each row. vectors: [n, d] float32. biases: [n] float32. ends: [n] int32, the moment from
+    which on a row is no item any more, the one number that changes. size: how many rows are used.
     scale, soft_cap: of the layer whose items they are.
     """
 
@@ -23,7 +27,9 @@ class ItemTable:
         self.scale, self.soft_cap, self.threads, self.size = scale, soft_cap, threads, 0
         self.ids, self.vectors = np.zeros(rows, np.int64), np.zeros((rows, dim), np.float32)
         self.biases, self.places = np.zeros(rows, np.float32), np.arange(rows)
+        self.ends: IntArray = np.full(rows, NEVER, np.int32)
         self.gather: CompiledGather | None = None
+        self.ranking = CompiledRanking.open(1)
         if open_kernels() is not None:  # the loops that score the bundle's classes: equal rows get equal bits
             self.gather = CompiledGather(self.vectors, scale, soft_cap, self.biases, None, threads)
 
@@ -33,6 +39,11 @@ class ItemTable:
         self.ids[first : self.size], self.vectors[first : self.size] = ids, vectors
         self.biases[first : self.size] = biases
         return first
+
+    def mark_living(self, rows: int, moment: int) -> BoolArray:
+        """Which [rows] of the first `rows` rows are items at a moment."""
+        marks: BoolArray = self.ends[:rows] > moment
+        return marks
 
     def has_room(self, rows: int) -> bool:
         """Whether so many rows may be appended."""
@@ -48,7 +59,20 @@ class ItemTable:
     def score(self, contexts: FloatArray, rows: int) -> FloatArray:
         """Exact logits [B, rows] of the first `rows` rows for `contexts` [B, d]."""
         if self.gather is not None:
-            return self.gather(contexts, np.broadcast_to(self.places[:rows], (len(contexts), rows)))
+            return self.gather(contexts, repeat_rows(self.places[None, :rows], len(contexts)))
         logits: FloatArray = contexts @ self.vectors[:rows].T + self.biases[:rows]
         logits *= np.float32(self.scale)
         return logits if self.soft_cap is None else self.soft_cap * np.tanh(logits / np.float32(self.soft_cap))
+
+    def sum_logits(self, logits: FloatArray) -> FloatArray:
+        """[B] the logs of the sums of exp(logits) [B, m]; -inf of none. `logits` stay as they are."""
+        if self.ranking is not None:
+            return self.ranking.sum(logits)
+        if not logits.shape[1]:
+            return np.full(len(logits), -np.inf, np.float32)
+        return np.array([log_sum_exp(row.copy()) for row in logits], np.float32)
+
+
+def repeat_rows(ids: IdArray, rows: int) -> IdArray:
+    """`ids` [1, m] as [rows, m]."""
+    return ids if rows == 1 else np.broadcast_to(ids, (rows, ids.shape[1]))

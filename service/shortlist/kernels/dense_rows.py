@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
+import numpy as np
+
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 
@@ -42,6 +44,16 @@ class CompiledRanking:
             if not self.kernels.rank_logits(*arguments, self.threads):
                 raise MemoryError("there is no memory for the ranks of a row")
         return result
+
+    def sum(self, logits: FloatArray) -> FloatArray:
+        """[B] float32, the logs of the sums of exp(logits) [B, n]; -inf of none."""
+        rows, classes = logits.shape
+        sums = np.full(rows, -np.inf, np.float32)
+        if logits.size:
+            arguments = point_at(as_carray(logits)), rows, classes, None, 0, None, None, point_at(sums)
+            if not self.kernels.rank_logits(*arguments, self.threads):
+                raise MemoryError("there is no memory for the ranks of a row")
+        return sums
 
 
 class DenseRowAnswers(RowAnswers):

@@ -177,8 +177,6 @@ class Settings(BaseSettings):
             raise ValueError("--keep-contexts keeps rows that are asked again: give a --precision-share over 0")
         if self.precision_raise and self.precision_exact:
             raise ValueError("--precision-raise and --precision-exact mend the same: give one of them")
-        if self.item_changes is not None and self.processes > 1:
-            raise ValueError("--item-changes is for one process: leave --processes out, and use --threads")
         if not self.tcp and self.unix_socket is None:
             raise ValueError("--no-tcp leaves nothing to listen on: give --unix-socket")
         return self

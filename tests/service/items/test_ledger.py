@@ -66,6 +66,40 @@ def test_a_version_that_comes_later_gets_all_changes(bundle, tmp_path):
     ledger.close()
 
 
+def test_ledgers_of_several_processes_write_in_turn(bundle, tmp_path):
+    both = [open_ledger(bundle, tmp_path, shared=True) for _ in range(2)]
+    futures = [both[number % 2][0].submit(make_batch(f"n{number}", number)) for number in range(40)]
+    assert sorted(future.result().position for future in futures) == list(range(1, 41))
+    for _, overlay in both:
+        assert overlay.read().size == 40
+        assert overlay.position == 40
+    assert both[0][1].names.added == both[1][1].names.added
+    numbered = make_batch("once", source="feed", sequence=1)
+    assert [ledger.submit(numbered).result().applied for ledger, _ in both] == [True, False]
+    with pytest.raises(BundleError, match="written by another server"):
+        open_ledger(bundle, tmp_path)
+    for ledger, _ in both:
+        ledger.close()
+    again, overlay = open_ledger(bundle, tmp_path)
+    assert overlay.names.added == both[0][1].names.added
+    again.close()
+
+
+def test_what_a_killed_process_wrote_in_part_is_cut_off_by_the_next(bundle, tmp_path):
+    (first, overlay), (second, other) = (open_ledger(bundle, tmp_path, shared=True) for _ in range(2))
+    first.submit(make_batch("a")).result()
+    whole = first.path.read_bytes()
+    with first.path.open("ab") as file:
+        file.write(whole[-40:])
+    assert other.read().size == 1
+    assert second.submit(make_batch("b")).result().position == 2
+    assert overlay.read().size == 2
+    assert overlay.names.added == other.names.added == ["a", "b"]
+    for ledger in (first, second):
+        ledger.close()
+    assert [len(record.batches) for record in read_records(first.path)] == [1, 1]
+
+
 @pytest.mark.parametrize("change", [{"dim": 8}, {"names": False}, {"model": "other"}])
 def test_a_log_of_other_items_is_refused_and_let_go_of(bundle, tmp_path, change):
     open_ledger(bundle, tmp_path)[0].close()

@@ -161,6 +161,31 @@ def test_an_approximate_head_is_exact_for_changed_items(head):
     assert set(named.ids.ravel().tolist()) == {310, 311}
 
 
+@pytest.mark.parametrize("gone", ["best", "half", "most", "all"])
+@pytest.mark.parametrize("exact", [False, True])
+def test_removed_classes_leave_the_best_of_the_others(heads, gone, exact):
+    catalogue = Catalogue(*heads, named=False)
+    orders = np.random.default_rng(3).permutation(CLASSES)
+    removed = {"best": rank(catalogue.logits(ROWS[:1]), 60)[0], "half": orders[:150], "most": orders[4:], "all": orders}
+    catalogue.change(put=[300, 301], remove=removed[gone].tolist())
+    top = catalogue.head.topk(ROWS, 5, exact=exact)
+    logits = catalogue.logits(ROWS)
+    expected = np.where(np.sort(-logits)[:, :5] < np.inf, rank(logits, 5), -1)
+    np.testing.assert_array_equal(top.ids, expected)
+    logprobs = np.take_along_axis(catalogue.logprobs(ROWS), np.maximum(expected, 0), 1)
+    np.testing.assert_allclose(top.logprobs, np.where(expected < 0, -np.inf, logprobs), atol=1e-4)
+
+
+def test_answers_of_a_moment_stay_as_they_were(heads):
+    catalogue = Catalogue(*heads, named=False)
+    catalogue.change(put=[300, 5], remove=[7], seed=1)
+    snapshot, before = catalogue.overlay.snapshot, catalogue.head.topk(ROWS, 5)
+    catalogue.change(put=[5, 301], remove=[300, *before.ids[:, 0].tolist()[:1], 9], seed=2)
+    assert not (catalogue.head.topk(ROWS, 5).ids == before.ids).all()
+    catalogue.overlay.snapshot = snapshot
+    np.testing.assert_array_equal(catalogue.head.topk(ROWS, 5).ids, before.ids)
+
+
 def test_many_changes_leave_no_dead_rows(heads):
     catalogue = Catalogue(*heads, named=False)
     for step in range(40):

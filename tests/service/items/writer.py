@@ -14,10 +14,10 @@ DIM = 16
 WAITING_BATCHES = 8  # that are on their way at a time
 
 
-def open_ledger(bundle: Path, folder: Path) -> tuple[Ledger, ItemOverlay]:
+def open_ledger(bundle: Path, folder: Path, *, shared: bool = False) -> tuple[Ledger, ItemOverlay]:
     """The log of a bundle's model, and the items that it holds."""
     opened = Bundle(bundle, verify=False)
-    ledger = Ledger(find_log(folder, "lm"), LogStart("lm", DIM, True, 0, {}), 0)
+    ledger = Ledger(find_log(folder, "lm"), LogStart("lm", DIM, True, 0, {}), 0, shared=shared)
     overlay = ItemOverlay(opened.manifest, opened.names(), 0)
     ledger.attach(overlay)
     return ledger, overlay

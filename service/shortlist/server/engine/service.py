@@ -24,6 +24,7 @@ from shortlist.server.lifecycle.model_changes import ModelChanges
 from shortlist.server.lifecycle.releases import Change, ReleaseRules, Releases
 from shortlist.server.messages.body import BodyReader
 from shortlist.server.messages.headers import RawHeaders
+from shortlist.server.metrics.item_series import ItemSeries
 from shortlist.server.metrics.model_statistics import ModelStatistics
 from shortlist.server.metrics.prometheus import LOAD_OUTCOMES, Metrics
 from shortlist.server.metrics.recorder import Recorder
@@ -71,7 +72,7 @@ class Service:
         self.settings = settings
         self.device = resolve_device(settings.device)
         self.metrics = Metrics(__version__, registry, endpoint_names)
-        self.items = None if settings.item_changes is None else ItemStore(settings.item_changes, settings.repository)
+        self.items = open_items(settings)
         rules = ReleaseRules.read(settings, self.items)
         releases = make_releases(settings.repository, rules, self.metrics.publish_model)
         self.models = releases.models
@@ -124,6 +125,8 @@ class Service:
             "templates", lambda: sum(served_model.template_count for served_model in list(self.served_models.values()))
         )
         PrecisionSeries(self.list_precisions, self.metrics.registry)
+        if self.items is not None:
+            ItemSeries(self.items.ledgers, lambda: self.models, self.metrics.registry)
         if self.settings.triton_metrics:
             TritonMetrics(self.all_statistics, self.metrics.registry)
 
@@ -280,6 +283,13 @@ class Service:
             served_model = self.served_models.get(model)
             if served_model is not None:
                 yield model, served_model.recorder.statistics
+
+
+def open_items(settings: Settings) -> ItemStore | None:
+    """The logs of changed items; None where none change. Raises BadInput."""
+    if settings.item_changes is None:
+        return None
+    return ItemStore(settings.item_changes, settings.repository, shared=settings.processes > 1)
 
 
 def ignore_load_error() -> None:

@@ -16,6 +16,7 @@ from shortlist.server.engine.pipeline import NO_ADDRESS, respond
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, to_starlette
+from shortlist.server.routes.catalogue.direct import DirectChanges
 
 from .fast_path import FastPath
 
@@ -25,6 +26,7 @@ class Gateway:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app, self.service = app, service
+        self.changes = DirectChanges(service)
         self.matcher = EndpointMatcher(service.models)
         self.fast_path = FastPath(service, self.matcher)
         service.metrics.caches.watch("paths", lambda: len(self.matcher.targets))
@@ -42,7 +44,8 @@ class Gateway:
             await self.hand_on(response, scope, receive, send)
             return
         if target is None:
-            await self.hand_on(self.app, scope, receive, send)
+            app = self.changes if self.changes.matches(scope) else self.app
+            await self.hand_on(app, scope, receive, send)
         else:
             await respond(self.service, target, scope, receive, send)
 

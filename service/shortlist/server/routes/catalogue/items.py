@@ -11,6 +11,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Receive
 
 from shortlist.core.arrays import parse_float_rows
 from shortlist.core.results import FloatArray
@@ -21,7 +22,7 @@ from shortlist.items.live_head import LiveHead
 from shortlist.items.store import ItemStore
 from shortlist.server.codecs.v1_json import parse_fields
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.headers import JSON_LENGTH
+from shortlist.server.messages.headers import JSON_LENGTH, RawHeaders
 from shortlist.server.messages.json_fields import make_json_size_error
 from shortlist.server.messages.responses import make_json_response
 from shortlist.server.routes import schemas
@@ -94,13 +95,18 @@ def require_items(service: Service) -> ItemStore:
 @router.put("/{name}/items", dependencies=[ADMINISTER], responses={200: {"model": ItemsApplied}}, openapi_extra=BODY)
 async def put_items(request: Request, name: str) -> Response:
     """Add, replace and remove items; the answer comes once that is on the disk and in all answers after it."""
-    service, headers = get_service(request), read_headers(request)
+    address = request.client.host if request.client else ""
+    return await change_items(get_service(request), name, read_headers(request), address, request.receive)
+
+
+async def change_items(service: Service, name: str, headers: RawHeaders, address: str, receive: Receive) -> Response:
+    """The response to a request that changes items of the model `name`, from `address`; raises ShortlistError."""
     store, head = require_items(service), service.models.find(name).head
     ledger = store.find_ledger(head)
-    client = service.identify_client(headers, request.client.host if request.client else "")
+    client = service.identify_client(headers, address)
     with Hold(service.admission, client) as hold:
         try:
-            body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
+            body = await service.bodies.read(receive, headers, time.perf_counter(), hold)
         except ClientDisconnect:
             raise BadInput("the connection closed before the whole body had come: send it again") from None
         batch = await read_batch(service, body, headers.get(JSON_LENGTH), head, client)
@@ -175,6 +181,7 @@ async def items(request: Request, name: str) -> Response:
     head = service.models.find(name).head
     ledger = require_items(service).find_ledger(head)
     assert isinstance(head, LiveHead)
+    ledger.follow()
     place = {"model": head.manifest.name, "version": head.manifest.version}
     state = {"position": ledger.position, "exported_position": head.items.exported_position}
     counts = head.items.count() | {"log_bytes": ledger.file.size, "sources": dict(ledger.sources)}

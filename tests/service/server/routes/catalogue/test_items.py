@@ -1,15 +1,18 @@
 """Changing items of a served model: routes, clients, restarts, a disk without room."""
 
 import asyncio
+import os
 import resource
 import signal
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 import shortlist
 from shortlist.errors import BadInput, Forbidden, NotFound, StorageFull
 
-from tests.support.layers import DIM, RunningServer, make_contexts, make_dense, run_cli
+from tests.support.fleet import Fleet
+from tests.support.layers import DIM, RunningServer, make_contexts, make_dense
 
 pytestmark = pytest.mark.slow
 
@@ -140,13 +143,27 @@ def test_changes_are_for_keys_that_administer(small_repository, tmp_path):
             assert client.put_items("lm", remove=["item-1"])["applied"]
 
 
-def test_several_processes_are_refused_in_a_sentence(small_repository, tmp_path):
-    result = run_cli("serve", small_repository, "--item-changes", tmp_path, "--processes", "2")
-    assert result.returncode == 2
-    assert (
-        result.stderr
-        == "shortlist serve: --item-changes is for one process: leave --processes out, and use --threads\n"
-    )
+def test_all_processes_show_what_one_has_changed(small_repository, tmp_path):
+    with Fleet(small_repository, "--item-changes", str(tmp_path)) as server, ExitStack() as stack:
+        server.wait_for_processes(2)
+        clients = [stack.enter_context(shortlist.Client(server.url)) for _ in range(4)]  # of both processes
+        for number in range(20):
+            clients[number % 4].put_items("lm", [f"new-{number}"], (number + 1) * BEST, remove=[f"new-{number - 1}"])
+            for client in clients:
+                assert best_names(client)[0] == f"new-{number}"
+                assert client.topk("lm", ROWS, 1, names=True, ban=[f"new-{number}"]).names[0, 0] != f"new-{number}"
+        assert {client.items("lm")["position"] for client in clients} == {20}
+        assert server.read_metric("shortlist_item_changes_total", model="lm") == 40
+        assert server.read_metric("shortlist_item_position", model="lm") == 20
+        assert server.read_metric("shortlist_item_log_bytes", model="lm") == (tmp_path / "lm.items").stat().st_size
+        assert server.read_metric("shortlist_items_changed", model="lm", change="added") == 1
+        os.kill(server.list_pids()[1], signal.SIGKILL)
+        server.wait_for_processes(1)
+        clients[0].put_items("lm", ["after"], 30 * BEST)
+        server.wait_for_processes(2)
+        for _ in range(4):
+            client = stack.enter_context(shortlist.Client(server.url))
+            assert best_names(client)[:2] == ["after", "new-19"]
 
 
 def test_a_killed_server_on_a_full_disk_loses_nothing(small_repository, tmp_path):
