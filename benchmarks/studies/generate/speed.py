@@ -140,7 +140,7 @@ def time_cell(model: Any, head: Head, cell: Cell, prompts: Tensor, rounds: int =
 
     prompts: [n, t]; each round takes the next ones, and begins again at their end.
     """
-    batches = prompts.split(cell.batch)[: len(prompts) // cell.batch]
+    batches = torch.split(prompts, cell.batch)[: len(prompts) // cell.batch]
     contenders: dict[str, Callable[[], AbstractContextManager[None]]] = {
         UNTOUCHED: leave_as_it_is,
         CEILING: lambda: replace_by_constant(model),
