@@ -5,9 +5,9 @@
 For SmolLM2-135M and Gemma-3-270M, body and head in float32 on the CPU: tokens a second with the model's own output
 layer, with a `grouped` head at its defaults, fitted on the shipped texts, and with a constant in the layer's place,
 which is the most that a head could reach. They generate in turns; a ratio is the median of the turns' ratios. One and
-two threads, batch 1 and 4, greedy and beam 4, with k = 1 and k = 8. Then 32 tokens, 16 with beams, after 200 prompts
-of ten kinds of text: how many continuations are those of the model alone. Last, what a draw costs. Models, heads and
-tokens are kept: a run that was stopped goes on, and speeds are measured again each time.
+two threads, batch 1 and 4, greedy and beam 4, with k = 1 and k = 8, after prompts of ten kinds of text. Then 32 tokens,
+16 with beams, after 200 such prompts: how many continuations are those of the model alone. Last, what a draw costs.
+Models, heads and tokens are kept: a run that was stopped goes on, and speeds are measured again each time.
 
 The last line is JSON. ceiling_share: tokens a second over the constant's, of the worst cell. ratio: over those of the
 model alone, the median of the cells. exact_same, beam_same, bounded_beam_same: share of the continuations that are the
@@ -33,11 +33,12 @@ from benchmarks.common.command import make_parser, run_command
 from benchmarks.common.runs import read_processor_name
 from benchmarks.sweep.harness import limit_threads
 
+from .identity import Prompts
 from .models import RECIPES, Subject, open_subject
 from .prompts import choose_texts, make_prompts
 from .same import Finding, compare_tokens
 from .sampling import measure_sampling
-from .speed import THREADS, Cell, Pace, list_cells, time_cell
+from .speed import THREADS, Cell, Pace, list_cells, mix_kinds, time_cell
 from .summary import Result, describe_findings, make_pace_table, summarize
 
 MODULE = "benchmarks.studies.generate"
@@ -53,24 +54,30 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with wikitext-2/, ptb/ and enja/ for prompts")
     parser.add_argument("--models", nargs="+", default=names, choices=names, help="which (default: all)")
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what is measured (default: all)")
+    parser.add_argument("--threads", nargs="+", type=int, default=THREADS, help="of the speeds (default: 1 and 2)")
     return parser.parse_args()
 
 
-def measure_speed(subject: Subject) -> dict[Cell, Pace]:
+def measure_speed(args: argparse.Namespace, subject: Subject) -> dict[Cell, Pace]:
     """Tokens a second of every cell."""
-    heads = {threads: subject.open_head(GROUPED, threads) for threads in THREADS}
-    paces = {}
-    for cell in list_cells():
-        paces[cell] = time_cell(subject.model, heads[cell.threads], cell)
+    heads = {threads: subject.open_head(GROUPED, threads) for threads in args.threads}
+    prompts, paces = mix_kinds(read_prompts(args, subject)), {}
+    for cell in list_cells(args.threads):
+        paces[cell] = time_cell(subject.model, heads[cell.threads], cell, prompts)
         print(f"{subject.name}, {cell.label}: {paces[cell].ceiling_share:.3f} of the constant's", flush=True)
     return paces
 
 
+def read_prompts(args: argparse.Namespace, subject: Subject) -> Prompts:
+    """The prompts by kind, in the model's tokens."""
+    model = subject.language_model
+    return make_prompts(choose_texts(args.data, args.cache), model.tokenizer, model.prefix)
+
+
 def compare_continuations(args: argparse.Namespace, subject: Subject) -> dict[str, Finding]:
     """Whose continuations are the model's own."""
-    model, (head, full) = subject.language_model, (subject.open_head(one, max(THREADS)) for one in (GROUPED, FULL))
-    prompts = make_prompts(choose_texts(args.data, args.cache), model.tokenizer, model.prefix)
-    return compare_tokens(subject, head, full, prompts)
+    head, full = (subject.open_head(one, max(THREADS)) for one in (GROUPED, FULL))
+    return compare_tokens(subject, head, full, read_prompts(args, subject))
 
 
 def time_draws(subject: Subject) -> dict[float, float]:
@@ -83,7 +90,7 @@ def time_draws(subject: Subject) -> dict[float, float]:
 
 def measure(args: argparse.Namespace, subject: Subject) -> Result:
     """All parts of one model; prints their tables."""
-    paces = measure_speed(subject) if "speed" in args.parts else {}
+    paces = measure_speed(args, subject) if "speed" in args.parts else {}
     if paces:
         console.print(make_pace_table(subject.name, paces))
     findings = compare_continuations(args, subject) if "tokens" in args.parts else {}

@@ -6,7 +6,7 @@ A constant costs no product: what is then left, body and search, is the most tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -115,9 +115,9 @@ def limit_torch(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def list_cells() -> list[Cell]:
-    """Every combination of threads, batch and beams."""
-    return [Cell(*one) for one in product(THREADS, BATCHES, BEAMS)]
+def list_cells(threads: Iterable[int] = THREADS) -> list[Cell]:
+    """Every combination of `threads`, batch and beams."""
+    return [Cell(*one) for one in product(threads, BATCHES, BEAMS)]
 
 
 def generate(model: Any, prompts: Tensor, beams: int, new_tokens: int) -> Tensor:
@@ -127,14 +127,20 @@ def generate(model: Any, prompts: Tensor, beams: int, new_tokens: int) -> Tensor
     return tokens[:, prompts.shape[1] :]
 
 
-def make_prompts(classes: int, batch: int) -> Tensor:
-    """Random tokens [batch, PROMPT_TOKENS]: how long a step takes hardly depends on them."""
-    return torch.randint(classes, (batch, PROMPT_TOKENS), generator=torch.Generator().manual_seed(batch))
+def mix_kinds(prompts: Mapping[str, Tensor]) -> Tensor:
+    """Prompts [n, PROMPT_TOKENS], the beginnings of those of each kind [m, t], the kinds in turn.
+
+    They are text: of rows that no text leads to, such as after random tokens, a head of a promise searches further.
+    """
+    return torch.stack(list(prompts.values()), dim=1).flatten(0, 1)[:, :PROMPT_TOKENS]
 
 
-def time_cell(model: Any, head: Head, cell: Cell, rounds: int = ROUNDS) -> Pace:
-    """Time the contenders in turn, so that what slows the machine down meets all of them alike."""
-    prompts = make_prompts(head.manifest.classes, cell.batch)
+def time_cell(model: Any, head: Head, cell: Cell, prompts: Tensor, rounds: int = ROUNDS) -> Pace:
+    """Time the contenders in turn, so that what slows the machine down meets all of them alike.
+
+    prompts: [n, t]; each round takes the next ones, and begins again at their end.
+    """
+    batches = torch.split(prompts, cell.batch)[: len(prompts) // cell.batch]
     contenders: dict[str, Callable[[], AbstractContextManager[None]]] = {
         UNTOUCHED: leave_as_it_is,
         CEILING: lambda: replace_by_constant(model),
@@ -142,10 +148,10 @@ def time_cell(model: Any, head: Head, cell: Cell, rounds: int = ROUNDS) -> Pace:
     }
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     with limit_torch(cell.threads):
-        for _ in range(rounds):
+        for turn in range(rounds):
             for name, replace in contenders.items():
                 with replace():
-                    seconds[name].append(time_generation(model, prompts, cell.beams))
+                    seconds[name].append(time_generation(model, batches[turn % len(batches)], cell.beams))
     return compute_pace({name: np.array(values) for name, values in seconds.items()}, cell.batch * NEW_TOKENS)
 
 

@@ -64,16 +64,6 @@ class LimitsStruct(Structure):
     _fields_ = [*((name, c_int64) for name in ("k", "anchors", "rescored", "refined")), ("share", c_double)]
 
 
-class SamplingStruct(Structure):
-    """`struct sampling` of kernels.h."""
-
-    _fields_ = [
-        *((name, c_void_p) for name in ("keys", "temperatures", "scores")),
-        ("draws", c_int64),
-        ("largest_rounding", c_float),
-    ]
-
-
 class CompiledProofs:
     """Proofs of the dense layer's answers. Threads may share it."""
 
@@ -91,7 +81,7 @@ class CompiledProofs:
         """
         self.kernels, self.threads, self.rows, self.rounding = require_kernels(), threads, rows, rounding
         self.classes, self.dim = bundle.manifest.classes, bundle.manifest.dim
-        self.largest = float(rounding.weight.max())
+        self.largest, self.sample_limits = float(rounding.weight.max()), self.make_limits(0)
         maps = {role: bundle.map_array(role) for role in ROLES}
         blocks, lines = maps["bounds_four_bits"].shape[:2]
         self.tables = arrays | {
@@ -150,14 +140,13 @@ class CompiledProofs:
 
     def sample(self, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
         """Draws [B, draws] for `contexts` [B, d], of all permitted classes; what else is as of `prove`."""
-        count, keys, temperatures = len(contexts), sampling.make_keys(), sampling.temperatures.copy()
-        result, normalizers, errors = empty_result(count, sampling.draws), np.empty(count), np.full(count, np.inf)
-        scores, lists = np.empty(result.ids.shape), point_at_lists(class_filter, count)
-        addresses = (get_address(*each) for each in ((keys, np.uint32, "keys"), (temperatures, np.float64, "T")))
-        struct = SamplingStruct(*addresses, get_address(scores, np.float64, "scores"), sampling.draws, self.largest)
-        structs = byref(self.struct), byref(self.make_limits(0)), lists, byref(struct)
+        count, draws = len(contexts), sampling.draws
+        result, normalizers, errors = empty_result(count, draws), np.empty(count), np.full(count, np.inf)
+        structs = byref(self.struct), byref(self.sample_limits), point_at_lists(class_filter, count)
+        rows = map(point_at, (sampling.seeds, sampling.positions, sampling.temperatures))
         places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
-        if not self.kernels.sample_rows(*structs, point_at(as_carray(contexts)), count, *places, self.threads):
+        arguments = *structs, *rows, draws, self.largest, point_at(as_carray(contexts)), count, *places
+        if not self.kernels.sample_rows(*arguments, self.threads):
             raise MemoryError("there is no memory for the bounds of a row")
         result.log_normalizer[:] = normalizers
         return result, errors

@@ -108,9 +108,7 @@ class CertifiedPlan(Plan):
         if not len(contexts):
             return empty_result(0, sampling.draws)
         result, errors = self.proofs.sample(contexts, sampling, class_filter)
-        if sampling.draws == 1:
-            result.log_normalizer = np.maximum(result.log_normalizer, result.logits[:, 0])
-        else:
+        if sampling.draws > 1:
             result.log_normalizer = cover_classes(result.log_normalizer, result.ids, result.logits)
         for row in self.list_undecided(errors):
             some = np.s_[row : row + 1]

@@ -81,7 +81,7 @@ def parse_sampling(
 def parse_integers(name: str, value: Any, rows: int) -> Integers:
     """[rows] int64 of one number or one a row; raises BadInput."""
     if type(value) is int and 0 <= value <= MAX_SEED:
-        return np.full(rows, value)
+        return np.array([value] * rows, np.int64)
     numbers = np.asarray(value)
     if numbers.ndim > 1 or numbers.dtype.kind not in "iu" or (numbers.size and not numbers.min() >= 0):
         raise BadInput(f"{name} is {cut(value)}: give a whole number from 0, or a list of one a row")
@@ -93,7 +93,7 @@ def parse_integers(name: str, value: Any, rows: int) -> Integers:
 def parse_temperatures(value: Any, rows: int) -> DoubleArray:
     """[rows] float64 of one number or one a row; raises BadInput."""
     if type(value) is float and MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
-        return np.full(rows, value)
+        return np.array([value] * rows, np.float64)
     numbers = np.asarray(value)
     inside = numbers.dtype.kind in "iuf" and numbers.ndim < 2
     if not (inside and ((numbers >= MIN_TEMPERATURE) & (numbers <= MAX_TEMPERATURE)).all()):
@@ -117,4 +117,4 @@ def repeat_rows(name: str, numbers: npt.NDArray[Any], rows: int) -> npt.NDArray[
     flat = np.atleast_1d(numbers)
     if flat.size not in (1, rows):
         raise BadInput(f"{name} has {flat.size} numbers but contexts {rows} rows: give one, or one a row")
-    return np.ascontiguousarray(np.broadcast_to(flat, (rows,)))
+    return np.full(rows, flat)

@@ -171,16 +171,6 @@ struct proof_limits {
     double share;
 };
 
-/* Draws for contexts [count]. keys: [count, draws, 2], of the noise. temperatures: [count], over 0. scores: [count,
- * draws], written: logit / temperature + noise of each class drawn. largest_rounding: of the certificate's. */
-struct sampling {
-    const uint32_t *keys;
-    const double *temperatures;
-    double *scores;
-    int64_t draws;
-    float largest_rounding;
-};
-
 struct kernels {
     const char *name;
 
@@ -232,10 +222,12 @@ struct kernels {
                           const struct lists *lists, const float *contexts, int64_t count, int64_t *ids, float *logits,
                           double *normalizers, double *errors, int32_t *scored, int64_t threads);
 
-    /* Draws classes of contexts [count, dim] by the noise of `sampling`: writes ids and logits [count, draws]; the rest
-     * is as of `prove_rows`, where one draw that is not decided leaves the row so. */
+    /* Draws classes of contexts [count, dim], by noise of the seeds and positions [count], at temperatures [count] over
+     * 0: writes ids and logits [count, draws]. No log-normalizer is under a logit of its draws. largest_rounding: of
+     * the certificate's. The rest is as of `prove_rows`, where one draw that is not decided leaves the row so. */
     int64_t (*sample_rows)(const struct certificate *certificate, const struct proof_limits *limits,
-                           const struct lists *lists, const struct sampling *sampling, const float *contexts,
+                           const struct lists *lists, const int64_t *seeds, const int64_t *positions,
+                           const double *temperatures, int64_t draws, float largest_rounding, const float *contexts,
                            int64_t count, int64_t *ids, float *logits, double *normalizers, double *errors,
                            int32_t *scored, int64_t threads);
 

@@ -67,7 +67,9 @@ PROTOTYPES = {
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
     "answer_rows_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
-    "sample_rows": CFUNCTYPE(c_int64, *[STRUCT] * 4, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
+    "sample_rows": CFUNCTYPE(
+        c_int64, *[STRUCT] * 3, *[ARRAY] * 3, c_int64, c_float, ARRAY, c_int64, *[ARRAY] * 5, c_int64
+    ),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
     "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),

@@ -14,6 +14,20 @@ struct noise_key {
     uint32_t low, high;
 };
 
+/* One step of SplitMix64 from `state` and a number. */
+INLINE uint64_t step_key(uint64_t state, int64_t number) {
+    uint64_t key = (state ^ (uint64_t)number) + 0x9E3779B97F4A7C15U;
+    key = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9U;
+    key = (key ^ (key >> 27)) * 0x94D049BB133111EBU;
+    return key ^ (key >> 31);
+}
+
+/* The key of one draw. */
+INLINE struct noise_key make_key(int64_t seed, int64_t position, int64_t draw) {
+    uint64_t key = step_key(step_key(step_key(0, seed), position), draw);
+    return (struct noise_key){(uint32_t)key, (uint32_t)(key >> 32)};
+}
+
 /* A permutation of the uint32 in each lane: lowbias32. */
 INLINE words mix_words(words x) {
     x = (x ^ (x >> 16)) * 0x7feb352dU;

@@ -17,6 +17,15 @@
 
 enum { MAX_BARS = 24 }; /* each step down is twice the one before */
 
+/* What is drawn of contexts [count]: seeds, positions, and temperatures over 0, each [count]; so many draws of each.
+ * largest_rounding: of the certificate's. */
+struct sampling {
+    const int64_t *seeds, *positions;
+    const double *temperatures;
+    int64_t draws;
+    float largest_rounding;
+};
+
 /* One draw. ids, noise: [count] of the classes that pass, room for all candidates. slack: by how much a logit of
  * float32 may be off at most, of any class. */
 struct draw {
@@ -35,11 +44,12 @@ struct winner {
 
 /* Log of about the sum of exp(estimate / T). */
 static double guess_log_sum(const struct candidates *candidates, double inverse) {
+    const struct certificate *certificate = get_certificate(candidates);
     const float *estimates = candidates->query->estimates;
-    int64_t n = LANES * get_certificate(candidates)->blocks;
+    int64_t n = LANES * certificate->blocks;
     floats sums[PARTS] = {0};
     float low, high;
-    find_range(estimates, n, &low, &high);
+    find_range(candidates->query->peaks, count_peaks(certificate), &low, &high);
     for (int64_t i = 0; i < n; i += LANES)
         for (int part = 0; part < PARTS; part++)
             sums[part] += guess_exp((load_floats(estimates + i + WIDTH * part) - high) * (float)inverse);
@@ -139,11 +149,11 @@ static int draw_classes(struct draw *draw, const struct sampling *sampling, int6
     draw->slack = (double)sampling->largest_rounding * candidates->size + certificate->floor;
     double log_sum = guess_log_sum(candidates, draw->inverse);
     if (!(fabs(log_sum) < MAX_TEMPERED_LOGIT && draw->slack < INFINITY)) return 0;
-    for (int64_t i = row * sampling->draws; i < (row + 1) * sampling->draws; i++) {
+    for (int64_t i = 0; i < sampling->draws; i++) {
         struct winner winner;
-        draw->key = (struct noise_key){sampling->keys[2 * i], sampling->keys[2 * i + 1]};
+        draw->key = make_key(sampling->seeds[row], sampling->positions[row], i);
         if (!draw_class(draw, log_sum, &winner)) return 0;
-        work->ids[i] = winner.id, work->logits[i] = winner.logit, sampling->scores[i] = winner.score;
+        work->ids[row * sampling->draws + i] = winner.id, work->logits[row * sampling->draws + i] = winner.logit;
     }
     return 1;
 }
@@ -151,20 +161,23 @@ static int draw_classes(struct draw *draw, const struct sampling *sampling, int6
 /* What the parts of a call share. */
 struct sampling_work {
     struct proof_work proofs;
-    const struct sampling *sampling;
+    struct sampling sampling;
 };
 
-/* A part: one context, its draws and its normaliser. One that is not decided gets an infinite error. */
+/* A part: one context, its draws and its normaliser, which is under none of their logits. One that is not decided gets
+ * an infinite error. */
 static int sample_part(void *shared, int64_t row) {
     const struct sampling_work *work = shared;
     struct candidates candidates;
     struct normalizer normalizer = {0, INFINITY};
     if (!open_candidates(&work->proofs, row, &candidates)) return 0;
     struct draw draw = {.candidates = &candidates, .noise = malloc(candidates.room * sizeof *draw.noise)};
-    int done = draw.noise != NULL, decided = done && draw_classes(&draw, work->sampling, row, &work->proofs);
+    int done = draw.noise != NULL, decided = done && draw_classes(&draw, &work->sampling, row, &work->proofs);
     work->proofs.scored[row] = (int32_t)(candidates.exact_count < INT32_MAX ? candidates.exact_count : INT32_MAX);
     candidates.exact_count = 0;
     if (decided && find_candidates(&candidates) && score_anchors(&candidates)) normalizer = normalize(&candidates);
+    for (int64_t i = 0; decided && i < work->sampling.draws; i++)
+        normalizer.value = fmax(normalizer.value, work->proofs.logits[row * work->sampling.draws + i]);
     work->proofs.normalizers[row] = normalizer.value, work->proofs.errors[row] = normalizer.error;
     free(draw.noise);
     close_candidates(&candidates);
@@ -173,11 +186,12 @@ static int sample_part(void *shared, int64_t row) {
 
 /* Draws for contexts [count, dim]. */
 static int64_t sample_rows(const struct certificate *certificate, const struct proof_limits *limits,
-                           const struct lists *lists, const struct sampling *sampling, const float *contexts,
+                           const struct lists *lists, const int64_t *seeds, const int64_t *positions,
+                           const double *temperatures, int64_t draws, float largest_rounding, const float *contexts,
                            int64_t count, int64_t *ids, float *logits, double *normalizers, double *errors,
                            int32_t *scored, int64_t threads) {
     struct sampling_work work = {{open_queries(certificate, contexts, count), limits, lists, ids, logits, normalizers,
-                                  errors, scored}, sampling};
+                                  errors, scored}, {seeds, positions, temperatures, draws, largest_rounding}};
     if (!work.proofs.queries.items) return 0;
     int64_t done = estimate_queries(&work.proofs.queries, threads) &&
                    run_parts(&(struct shared_work){sample_part, &work, count}, threads);

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("beams", [1, 4])
 def test_every_contender_generates_as_many_tokens(model, head, beams):
     layer = model.get_output_embeddings()
-    pace = time_cell(model, head, Cell(1, 2, beams), rounds=2)
+    prompts = torch.arange(3, 3 + 5 * 4).reshape(5, 4)
+    pace = time_cell(model, head, Cell(1, 2, beams), prompts, rounds=3)
     assert set(pace.tokens) == {UNTOUCHED, OURS, CEILING}
     assert min(pace.tokens.values()) > 0
     assert model.get_output_embeddings() is layer
@@ -33,6 +34,13 @@ def test_ratios_are_medians_of_turns():
     pace = compute_pace(seconds, 8)
     assert (pace.ratio, pace.ceiling_share) == (4.0, 1.0)
     assert pace.tokens[OURS] == 4.0
+
+
+def test_prompts_of_each_kind_take_turns():
+    prompts = {"python": torch.arange(60).reshape(3, 20), "html": 100 + torch.arange(60).reshape(3, 20)}
+    mixed = speed.mix_kinds(prompts)
+    assert mixed.shape == (6, speed.PROMPT_TOKENS)
+    assert mixed[:, 0].tolist() == [0, 100, 20, 120, 40, 140]
 
 
 def test_cells_are_of_every_number_of_threads_texts_and_beams():
