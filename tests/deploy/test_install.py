@@ -84,9 +84,10 @@ def run(venv: Path, code: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(venv: Path, small_repository: Path):
-    """The service as it was installed, over the small repository."""
-    with RunningServer(small_repository, python=str(venv / "python")) as running:
+def server(venv: Path, small_repository: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The service as it was installed, over the small repository, whose items may change."""
+    changes = str(tmp_path_factory.mktemp("changes"))
+    with RunningServer(small_repository, "--item-changes", changes, python=str(venv / "python")) as running:
         yield running.http
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shortlist.bundle.class_sets import SETS_FOLDER, ClassSets
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
@@ -91,12 +92,13 @@ class GatheredHead(Head):
     """
 
     def __init__(self, folder: Path, shard_list: ShardList, ask: Ask) -> None:
-        """folder: of `shards.json`, from which manifests, labels and names alone are read; raises BundleError."""
+        """folder: of `shards.json`, from which manifests, labels, names and sets are read; raises BundleError."""
         bundles = [open_shard_bundle(folder, entry, verify=False) for entry in shard_list.shards]
         sizes = [entry.stop - entry.start for entry in shard_list.shards]
         shares = np.array([size / shard_list.classes for size in sizes], np.float32)
         self.manifest = gather_manifests(shard_list, [bundle.manifest for bundle in bundles])
         self.folder, self.labels, self.names = folder, gather_labels(bundles), gather_names(bundles)
+        self.sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)
         self.device, self.threads, self.kernels = "cpu", 1, None
         self.dense = self.certified = self.row_answers = None
         self.plan = GatheredPlan(ask, shares, exact=False)

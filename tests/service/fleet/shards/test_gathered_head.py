@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import ClassFilter
 from shortlist.core.row_lists import RowLists
-from shortlist.errors import Unsupported
+from shortlist.errors import NotFound, Unsupported
 from shortlist.fleet.shards.exchange import Question, flatten_filter, pack_question, unpack_question
 from shortlist.fleet.shards.gathered_head import GatheredHead, LostShard
 from shortlist.fleet.shards.shard import open_shard
@@ -60,6 +61,19 @@ def test_answers_are_those_of_the_whole_head(whole, folder, shards, question):
     finite = np.isfinite(expected.logprobs)
     assert np.abs(answers.logprobs[finite] - expected.logprobs[finite]).max() < 1e-5
     assert answers.coverage == 1
+
+
+@pytest.mark.slow
+def test_named_sets_hold_in_all_shards(whole, folder, shards):
+    for name, ids in {"even": range(0, CLASSES, 2), "low": range(90)}.items():
+        for place in (whole.folder.parent, folder):
+            write_set(place / SETS_FOLDER, name, pack_set(ids))
+    for sets in ({"within": "even"}, {"without": ["even", "low"]}, {"within": "low", "without": "even", "ban": [1, 3]}):
+        expected = whole.topk(CONTEXTS[:20], 60, exact=True, **sets)
+        answers = gather(folder, shards).topk(CONTEXTS[:20], 60, exact=True, **sets)
+        assert np.array_equal(answers.ids, expected.ids)
+    with pytest.raises(NotFound, match="no set 'odd'"):
+        gather(folder, shards).topk(CONTEXTS[:1], 1, within="odd")
 
 
 @pytest.mark.slow
