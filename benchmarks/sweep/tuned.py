@@ -27,8 +27,8 @@ from benchmarks.datasets.registry import DataSet
 from .peers import LEAST_P1, LEAST_P5
 
 PROMISES = (0.9, 0.95, 0.97, 0.99)
-OPENED_SHARES = (0.25, 0.375, 0.5, 0.75)  # of the classes that the export opens
-CANDIDATE_SHARES = (0.5, 0.75, 1.0)
+OPENED_SHARES = (0.125, 0.1875, 0.25, 0.375, 0.5)  # of the classes that the export opens
+CANDIDATE_SHARES = (0.375, 0.5, 0.75)
 TUNED_K = 5
 TUNED_BATCH = 8  # rows of a call while settings are compared
 
