@@ -14,7 +14,8 @@ import numpy.typing as npt
 import torch
 from onnx import TensorProto, helper
 from shortlist.bundle.manifest import RawArray
-from shortlist_models.rescored.grouped import Centres, GroupedSoftmax
+from shortlist_models.rescored.centres import Centres
+from shortlist_models.rescored.grouped import GroupedSoftmax
 from shortlist_models.tail import TailTerms
 from torch import Tensor
 

@@ -43,7 +43,9 @@ class GroupedOptions(Options):
     int8_width: int = Field(default=4, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
-    opened: int | None = Field(default=None, ge=1, description="M classes of groups opened; V/3 to 16,384, V/6 to 131,072")
+    opened: int | None = Field(
+        default=None, ge=1, description="M classes of groups opened; V/3 to 16,384, V/6 to 131,072"
+    )
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; M/2")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192, 128 to 4,096")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")

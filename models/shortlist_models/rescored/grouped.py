@@ -13,7 +13,7 @@ rotated as for QuIP (Chee et al. 2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -32,11 +32,11 @@ from shortlist_models.svd import (
 )
 
 from .base import RescoredSoftmax
+from .centres import make_centres
 from .groups import Groups
 
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
 MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
-BEST_CLASS_DEVIATIONS = 2.0  # standard deviations by which the best class of a group is over its mean
 ISOTROPIC_SHARE = 0.3  # of the contexts that errors are measured by
 ERROR_BONUS = 4.0  # root mean square errors that a preview is raised by: what is less sure is worth a look
 DEAD_COLUMN_SHARE = 1e-3  # of the largest column's size: a smaller column is float32 rounding
@@ -88,64 +88,6 @@ def find_even_columns(preview: Tensor, order: Tensor, edges: Sequence[int], seed
         turn = torch.linalg.qr(torch.randn(end - start, end - start, generator=generator))[0]
         rotation[start:end, start:end] = turn
     return ColumnChange(size, rotation)
-
-
-class Centres(NamedTuple):
-    """Centres of n groups: mean rows in int8, and how far over the mean the best class may score.
-
-    wide, fine: [n, .] whole numbers -127..127, of the first columns and of the others, which are much smaller: in the
-    steps of the first ones they would hardly be told apart. scale, fine_scale: [n, 1]. reach: [n].
-    """
-
-    wide: Tensor
-    scale: Tensor
-    fine: Tensor
-    fine_scale: Tensor
-    reach: Tensor
-
-    @property
-    def codes(self) -> Tensor:
-        """The whole numbers of all columns, [n, c]."""
-        return torch.cat([self.wide, self.fine], dim=1)
-
-    def scores(self, levels: Tensor, row_scale: Tensor) -> Tensor:
-        """Scores [B, n] of contexts in int8: whole numbers `levels` [B, W] times `row_scale` [B, 1]."""
-        first, last = self.wide.shape[1], self.wide.shape[1] + self.fine.shape[1]
-        products = levels[:, :first] @ self.wide.T * self.scale.T
-        products += levels[:, first:last] @ self.fine.T * self.fine_scale.T
-        return products * row_scale + self.reach
-
-
-ReadRows = Callable[[slice], Tensor]  # positions -> rows [n, ...] at them, so that never all of them are there
-
-
-def make_centres(rows: ReadRows, centre_columns: ReadRows, biases: Tensor, sizes: Tensor, wide: int) -> Centres:
-    """Centres of consecutive parts, of `sizes` [n], of m rows [W] and `biases` [m].
-
-    centre_columns: rows [c], the columns that contexts are multiplied with; `rows` say how far classes are from their
-    mean. wide: how many of the columns come first.
-    """
-    part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    centres, level = average_parts(rows, part, sizes), average_parts(biases.__getitem__, part, sizes)
-
-    def measure_distances(chunk: slice) -> Tensor:
-        group = part[chunk]
-        return ((rows(chunk) - centres[group]) ** 2).sum(dim=1) + (biases[chunk] - level[group]) ** 2
-
-    reach = level + BEST_CLASS_DEVIATIONS * average_parts(measure_distances, part, sizes).sqrt()
-    centres = average_parts(centre_columns, part, sizes)
-    first, others = centres[:, :wide], centres[:, wide:]
-    quantized = quantize_rows(others) if others.shape[1] else (others, torch.ones(len(others), 1))
-    return Centres(*quantize_rows(first), *quantized, reach)
-
-
-def average_parts(values: ReadRows, part: Tensor, sizes: Tensor) -> Tensor:
-    """Means [n, ...] of the values of each part, given each value's part [m] and the parts' sizes [n]."""
-    sums = torch.zeros(len(sizes), *values(slice(0)).shape[1:])
-    for start in range(0, len(part), CHUNK_CLASSES):
-        chunk = slice(start, start + CHUNK_CLASSES)
-        sums.index_add_(0, part[chunk], values(chunk))
-    return sums / sizes.reshape(-1, *[1] * (sums.dim() - 1))
 
 
 def factor_errors(second_moment: Tensor) -> Tensor:

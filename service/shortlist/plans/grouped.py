@@ -40,8 +40,7 @@ LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
 LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
 SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
-LAST_LOOK_CANDIDATES_DIVISOR = 64  # of all classes, 512 to 4,096, at least
-MIN_LAST_LOOK_CANDIDATES, MAX_LAST_LOOK_CANDIDATES = 512, 4096
+SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
 LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
 WIDE_LOOK_OPENED_PER_K = 300  # at least, for more
 LAST_LOOK_CANDIDATES_PER_K = 10
@@ -231,7 +230,7 @@ class GroupedPlan(Plan):
         """Ascending positions of one row's candidates, by scores of groups [G], coarse and whole previews [m]."""
         settings = self.settings
         if settings.promise is not None:  # graphs preview all classes anyway
-            return find_largest(preview, count_last_candidates(settings, self.order.size))
+            return find_largest(preview, count_last_candidates(settings))
         opened = np.repeat(mark_best(scores, self.sizes, settings.classes_opened), self.blocks).nonzero()[0]
         peaks = np.maximum.reduceat(coarse, self.block_starts[:-1])[opened]
         best = opened[mark_best(peaks, self.block_sizes[opened], settings.classes_previewed)]
@@ -264,10 +263,10 @@ def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np
     return best
 
 
-def count_last_candidates(settings: GroupedSettings, classes: int) -> int:
-    """How many candidates the last look at a row has, for few classes."""
-    least = max(MIN_LAST_LOOK_CANDIDATES, min(classes // LAST_LOOK_CANDIDATES_DIVISOR, MAX_LAST_LOOK_CANDIDATES))
-    return max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, least)
+def count_last_candidates(settings: GroupedSettings) -> int:
+    """How many candidates the last look at a row has, where few classes are asked for."""
+    few = min(SMALL_CANDIDATES_FACTOR * settings.candidates, SMALL_LAST_LOOK_CANDIDATES)
+    return max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, few)
 
 
 def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
@@ -277,7 +276,7 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
-    candidates = max(count_last_candidates(settings, classes), LAST_LOOK_CANDIDATES_PER_K * k, full_view)
+    candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, full_view)
     many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
     share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
     wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MAX_FIRST_LOOK_K), WIDE_LOOK_OPENED_PER_K * k)

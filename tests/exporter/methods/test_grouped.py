@@ -33,7 +33,7 @@ def by_graphs(grouped_head):
 def by_graphs_of(head):
     other = head.with_settings()
     other.plan = copy.copy(head.plan)
-    other.plan.compiled = None
+    other.plan.compiled = other.row_answers = None
     return other
 
 
@@ -157,7 +157,7 @@ def test_a_row_with_too_few_candidates_is_rescored_widely(grouped_head, grouped_
     assert np.isfinite(top.logprobs).all()
 
 
-@pytest.mark.parametrize(("classes", "first"), [(3000, 1024), (600_000, 3072)])
+@pytest.mark.parametrize(("classes", "first"), [(3000, 1024), (600_000, 4096)])
 def test_tune_opens_no_fewer_classes_than_are_candidates(classes, first):
     layer = Dense(np.zeros((classes, 1), np.float32))
     assert list_settings("grouped", layer)[0] == {"opened": first}

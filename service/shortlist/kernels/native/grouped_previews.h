@@ -41,7 +41,8 @@ INLINE void add_scores(const uint8_t *weights, const int8_t *levels, int64_t lin
                        float *scores) {
     float more[LANES];
     score_block(weights, levels, lines, shift, scale, more);
-    for (int64_t i = 0; i < LANES; i += WIDTH) store_floats(scores + i, load_floats(scores + i) + load_floats(more + i));
+    for (int64_t i = 0; i < LANES; i += WIDTH)
+        store_floats(scores + i, load_floats(scores + i) + load_floats(more + i));
 }
 
 /* The same for 2-bit weights u that stand for 2 u - 3, added to `scores`. */
