@@ -60,10 +60,10 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure_speed(args: argparse.Namespace, subject: Subject) -> dict[Cell, Pace]:
     """Tokens a second of every cell."""
-    heads = {threads: subject.open_head(GROUPED, threads) for threads in args.threads}
+    head = subject.open_head(GROUPED, 1)  # torch's other threads wait for work in a busy loop
     prompts, paces = mix_kinds(read_prompts(args, subject)), {}
     for cell in list_cells(args.threads):
-        paces[cell] = time_cell(subject.model, heads[cell.threads], cell, prompts)
+        paces[cell] = time_cell(subject.model, head, cell, prompts)
         print(f"{subject.name}, {cell.label}: {paces[cell].ceiling_share:.3f} of the constant's", flush=True)
     return paces
 
