@@ -67,9 +67,12 @@ def repository(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def calm_server(repository):
-    """A server that fares well, whose models were asked a little."""
-    with RunningServer(repository, *FLAGS) as server:
+def calm_server(repository, tmp_path_factory):
+    """A server that fares well, whose models were asked a little, and whose items may change, as one did."""
+    changes = str(tmp_path_factory.mktemp("changes"))
+    with RunningServer(repository, *FLAGS, "--item-changes", changes) as server:
+        with shortlist.Client(server.url) as client:
+            client.put_items("whole", [0], make_dense().weight[:1])
         yield server
 
 
