@@ -36,7 +36,12 @@ Setting = dict[str, float]
 
 
 def tune_head(head: Head, data: DataSet, folder: Path) -> Head:
-    """The head of plan `grouped` at its fastest precise settings, which are kept in `folder` for these loops."""
+    """The head of plan `grouped` at its fastest precise settings, which are kept in `folder` for these loops.
+
+    As it is without a promise: then graphs answer, which look once.
+    """
+    if head.manifest.promise is None:
+        return head
     path = folder / f"{head.manifest.digest[:16]}-{hash_sources()}.json"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

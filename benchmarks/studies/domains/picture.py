@@ -22,7 +22,7 @@ def stretch(precision: float) -> float:
 
 
 def plot_kinds(findings: Findings, paces: Paces, path: Path) -> None:
-    """Draw P@1 against times dense, a colour a contender; our points are named. Writes the PNG to `path`."""
+    """Draw P@1 against times dense at k = 1, a colour a contender; our points are named. Writes the PNG to `path`."""
     figure = new_figure(9.5, 5.8)
     axes = figure.subplots()
     for colour, name in zip(COLOURS, findings, strict=False):
@@ -33,8 +33,10 @@ def plot_kinds(findings: Findings, paces: Paces, path: Path) -> None:
         for kind, speed, height in zip(kinds, speeds, heights, strict=True) if name == OURS else ():
             axes.annotate(kind, (speed, height), xytext=(4, 3), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
+    for axis_ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        axis_ticks("{x:g}")
     axes.set_yticks([stretch(tick) for tick in TICKS], [f"{tick:g}" for tick in TICKS])
-    axes.set_xlabel("speed-up, times: dense layer's mean time / contender's (batch 1, log scale)")
+    axes.set_xlabel("speed-up, times: dense layer's mean time / contender's (batch 1, k = 1, log scale)")
     axes.set_ylabel("P@1: share of rows whose best class is found")
     axes.set_title("Precision by kind of text against speed: SmolLM2's layer, fitted on the shipped texts")
     axes.axhline(stretch(0.99), color="#999999", linewidth=1)

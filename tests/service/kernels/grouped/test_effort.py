@@ -9,6 +9,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES
+from shortlist.kernels.grouped.runner import lay_out_groups
 from shortlist.kernels.primitives.layout import LANE_BYTES, LANES
 from shortlist.plans.grouped import SURE_MISS, list_looks
 
@@ -81,6 +82,14 @@ def test_a_look_tells_how_large_the_row_is_in_columns_that_groups_are_not_compar
     expected = np.log(np.sqrt((columns**2).sum(axis=1) / padded))
     assert columns.shape[1] > 0
     np.testing.assert_allclose(features[:, 9], expected, atol=0.02)
+
+
+def test_centres_of_bundles_of_before_have_one_scale(promise_head):
+    arrays = Bundle(promise_head.folder).tensors(INDEX_FILE)
+    own = lay_out_groups(arrays)
+    before = lay_out_groups({name: array for name, array in arrays.items() if name != "group_fine_scale"})
+    assert (own["centre_fine_scale"] != own["centre_scale"]).any()
+    assert (before["centre_fine_scale"] == own["centre_scale"]).all()
 
 
 def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):
