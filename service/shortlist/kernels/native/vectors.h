@@ -63,14 +63,13 @@ INLINE floats choose_floats(ints mask, floats yes, floats no) {
 /* The larger of two numbers in each lane, `other` where one is no number. */
 INLINE floats max_floats(floats value, floats other) { return choose_floats(value > other, value, other); }
 
+/* Of LANES numbers, halves of which are compared at a time. */
 INLINE float find_largest_lane(const float *numbers) {
-    floats largest = load_floats(numbers);
-    float lanes[WIDTH], best;
-    for (int part = 1; part < (int)PARTS; part++) largest = max_floats(load_floats(numbers + WIDTH * part), largest);
-    memcpy(lanes, &largest, sizeof lanes);
-    best = lanes[0];
-    for (int lane = 1; lane < (int)WIDTH; lane++) best = lanes[lane] > best ? lanes[lane] : best;
-    return best;
+    float lanes[LANES];
+    memcpy(lanes, numbers, sizeof lanes);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
+    return lanes[0];
 }
 
 /* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
