@@ -25,13 +25,13 @@ class ScoreMemory:
 
     def __init__(self, padded: BoolArray) -> None:
         """padded: [V], the classes that always have -inf."""
-        self.padded: IdArray = padded.nonzero()[0]
-        self.memory: FloatArray = np.empty((0, padded.size), np.float32)
+        self.classes, self.padded = padded.size, padded.nonzero()[0]
+        self.memory: FloatArray = np.empty((0, self.classes), np.float32)
 
     def write(self, ids: IdArray, scores: FloatArray, rest: FloatArray) -> FloatArray:
         """Scores [n, k] of classes `ids` [n, k], and rest [n, 1] of each other one -> [n, V] in the memory."""
         if len(ids) > len(self.memory) or sys.getrefcount(self.memory) > IDLE_REFERENCES:
-            self.memory = np.empty((len(ids), self.memory.shape[1]), np.float32)
+            self.memory = np.empty((len(ids), self.classes), np.float32)
         table = self.memory[: len(ids)]
         table[:] = rest
         if self.padded.size:

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shortlist.core.results import BoolArray, FloatArray
+from shortlist.core.results import BoolArray, FloatArray, IdArray
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
 
+from .lazy_scores import Rows, make_scores
 from .scores import RETURNED_CLASSES, ScoreMemory, share_rest
 
 PROBE_TOKENS = 8  # read once by `attach`, to compare the model's own logits with the head's
@@ -125,12 +126,13 @@ class Bridge:
         last = states[:, -self.positions :]
         contexts = last.detach().reshape(-1, last.shape[-1]).float().cpu().numpy()
         scores = self.score(contexts) if self.options.draws is None else self.draw(contexts, self.options.draws)
-        output.logits = scores.reshape(*last.shape[:2], -1).to(states.device)
+        scores = scores.reshape(*last.shape[:2], -1)
+        output.logits = scores if states.device.type == "cpu" else scores.to(states.device)
 
     def score(self, contexts: FloatArray) -> Tensor:
         """Contexts [n, d] -> log-probabilities [n, V] float32 on the CPU."""
         top = self.head.topk(contexts, self.options.k, exact=self.options.exact)
-        return torch.from_numpy(self.memory.write(top.ids, *share_rest(top, self.classes)))  # which holds the memory
+        return self.hold(top.ids, *share_rest(top, self.classes))
 
     def draw(self, contexts: FloatArray, draws: Draws) -> Tensor:
         """Contexts [B, d] -> [B, V] float32: 0 for the class that each row draws, -inf for all others.
@@ -143,8 +145,12 @@ class Bridge:
         top = self.head.sample(
             contexts, draws.list_seeds(rows), self.lengths, draws.temperature, top_k=draws.top_k, top_p=draws.top_p
         )
-        rest = np.full((rows, 1), -np.inf, np.float32)
-        return torch.from_numpy(self.memory.write(top.ids, np.zeros_like(top.logprobs), rest))
+        return self.hold(top.ids, np.zeros_like(top.logprobs), np.full((rows, 1), -np.inf, np.float32))
+
+    def hold(self, ids: IdArray, scores: FloatArray, rest: FloatArray) -> Tensor:
+        """Ids [n, k], their scores [n, k] and that of each other class [n, 1] -> scores [n, V], not yet written."""
+        ids_tensor, scores_tensor, rest_tensor = (torch.from_numpy(array) for array in (ids, scores, rest))
+        return make_scores(Rows(ids_tensor, scores_tensor, rest_tensor, self.memory))
 
 
 def attach(

@@ -92,6 +92,14 @@ def test_logits_are_log_probabilities_of_the_last_position(model, head, bridge):
     assert all(len(row[~row.isnan()].unique()) == 1 for row in rest)
 
 
+def test_greedy_and_beam_search_write_no_row_of_all_classes(bridge):
+    for name in ("greedy", "beam", "beams"):
+        generate(bridge, **ASKED[name])
+    assert len(bridge.shortlist_bridge.memory.memory) == 0
+    generate(bridge, **ASKED["no pair twice"])
+    assert len(bridge.shortlist_bridge.memory.memory) == 3
+
+
 def test_as_many_positions_as_are_asked_for(bridge):
     scores = bridge(PROMPTS, attention_mask=MASK, logits_to_keep=3).logits
     assert scores.shape == (3, 3, CLASSES)
