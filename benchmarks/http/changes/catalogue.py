@@ -14,6 +14,7 @@ from shortlist.core.results import FloatArray
 MODEL_NAME = "shop"
 DIM = 64
 CLUSTERS = 256
+FIT_ROWS = 2_048  # that the head is fitted to: an export takes its time by them
 SPREAD = 0.6  # of items around the middle of their cluster
 LIVING_ITEMS = 5_000  # added items that live at a time; then each addition takes the place of the oldest
 BASE_SHARE = 0.1  # of removals, that are of items of the export
@@ -43,7 +44,7 @@ def make_catalogue(folder: Path, classes: int) -> Path:
         names = Names.make([f"item-{number}" for number in range(classes)])
         rng = np.random.default_rng(1)
         request = Request("grouped", {}, names=names, threads=1, fallback=False)
-        export(Dense(draw_items(rng, classes)), Contexts(draw_items(rng, 4_096)), out, request)
+        export(Dense(draw_items(rng, classes)), Contexts(draw_items(rng, FIT_ROWS)), out, request)
     return out
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from dataclasses import dataclass, field
 
 import numpy as np
 import shortlist
 from shortlist.core.results import FloatArray
+from shortlist.errors import BadInput
 
 from .catalogue import DIM, MODEL_NAME, Feed
 
@@ -17,6 +19,9 @@ LANES = 8  # requests that change items at a time
 NEAR_SHARE = 0.5  # of queries, that ask for what was changed a short while ago
 PROBE_SCALE = 3.0  # of an item's vector, by which the item is looked for
 SCORE_ERROR = 1e-3  # of a score over HTTP, relative: far more than rounding
+LOGPROB_ERROR = 1e-3  # nats: far more than rounding, and far less than by what vectors of two items differ
+COUNTED_IDS = 4096  # in a request
+REPORT_SECONDS = 30.0  # from one line on how far a load is to the next
 
 
 @dataclass
@@ -51,8 +56,23 @@ class Load:
         work = [self.ask_all(seconds, query_rate)]
         if change_rate:
             work += [self.change_all(seconds, change_rate / batch / LANES, batch, lane) for lane in range(LANES)]
-        await asyncio.gather(*work)
+        reports = asyncio.create_task(self.report_all(seconds))
+        try:
+            await asyncio.gather(*work)
+        finally:
+            reports.cancel()
         return self.result
+
+    async def report_all(self, seconds: float) -> None:
+        """Say again and again how far the load is, and what the queries since the last time took."""
+        start, first = time.perf_counter(), 0
+        while True:
+            await asyncio.sleep(REPORT_SECONDS)
+            times = self.result.query_ms[first:]
+            first += len(times)
+            p50, p99 = np.percentile(times, (50, 99)) if times else (np.nan, np.nan)
+            done = f"{time.perf_counter() - start:.0f} of {seconds:g} s, {self.result.changed:,} items changed"
+            print(f"{done}; queries p50 {p50:.1f}, p99 {p99:.1f} ms", file=sys.stderr, flush=True)
 
     async def ask_all(self, seconds: float, rate: float) -> None:
         """Send queries when they are due, whether or not those before are answered."""
@@ -111,23 +131,29 @@ class Load:
             self.result.not_visible += 1
 
 
-async def count_lost(client: shortlist.AsyncClient, feed: Feed, rows: int = 256) -> int:
-    """How many acknowledged changes a server does not have: items that live, and items that were removed."""
-    names = list(feed.living)
+async def count_lost(client: shortlist.AsyncClient, feed: Feed) -> int:
+    """How many acknowledged changes a server does not have: items that live, and items that were removed.
+
+    One vector is asked about all of them, by the log-probabilities of their ids: those of removed items are -inf, those
+    of living ones differ from their products with that vector by one number, the log-normaliser.
+    """
+    context = np.random.default_rng(4).standard_normal((1, DIM), np.float32)
+    names, gone = list(feed.living), list(feed.removed)
     lost = 0
-    for start in range(0, len(names), rows):
-        some = names[start : start + rows]
-        vectors = PROBE_SCALE * np.stack([feed.living[name] for name in some])
-        allowed = [[feed.ids[name]] for name in some]
-        top = await client.topk(MODEL_NAME, vectors, 1, allow=allowed, scores=True)
-        expected = (vectors * vectors).sum(axis=1) / PROBE_SCALE
-        assert top.scores is not None, "scores were asked for"
-        others = top.ids[:, 0] != np.ravel(allowed)
-        lost += int((others | (abs(top.scores[:, 0] - expected) > SCORE_ERROR * expected)).sum())
-    gone = list(feed.removed)
-    for start in range(0, len(gone), rows):
-        some_ids = gone[start : start + rows]
-        contexts = np.zeros((len(some_ids), DIM), np.float32)
-        top = await client.topk(MODEL_NAME, contexts, 1, allow=[[item] for item in some_ids])
-        lost += int((top.ids[:, 0] >= 0).sum())
+    for start in range(0, len(names), COUNTED_IDS):
+        some = names[start : start + COUNTED_IDS]
+        products = np.stack([feed.living[name] for name in some]) @ context[0]
+        normalizers = products - await find_logprobs(client, context, [feed.ids[name] for name in some])
+        lost += int((~(abs(normalizers - np.median(normalizers)) < LOGPROB_ERROR)).sum())
+    for start in range(0, len(gone), COUNTED_IDS):
+        lost += int((await find_logprobs(client, context, gone[start : start + COUNTED_IDS]) > -np.inf).sum())
     return lost
+
+
+async def find_logprobs(client: shortlist.AsyncClient, context: FloatArray, ids: list[int]) -> FloatArray:
+    """Log-probabilities [m] of ids for one context [1, d]; NaN for all where the server does not know one of them."""
+    try:
+        found: FloatArray = (await client.logprobs(MODEL_NAME, context, [ids]))[0]
+    except BadInput:
+        return np.full(len(ids), np.nan, np.float32)
+    return found
