@@ -37,7 +37,10 @@ FORBIDDEN_IMPORTS = {
     "models/shortlist_models": {"onnx", "onnxruntime", "shortlist", "shortlist_exporter"},
 }
 # Bridges, each of which is imported by those alone who have the library that it is for.
-BRIDGES = {"service/shortlist/integrations/transformers.py": {"torch"}}
+BRIDGES = {
+    "service/shortlist/integrations/transformers.py": {"torch"},
+    "service/shortlist/integrations/lazy_scores.py": {"torch"},  # imported by the former alone
+}
 # A folder of somebody's machine at the start of a path.
 ABSOLUTE = re.compile(r"(?<![\w./~-])/(?:home|Users|root|work)/\w")
 
