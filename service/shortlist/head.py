@@ -28,6 +28,7 @@ from shortlist.core.results import (
     require_labels,
 )
 from shortlist.kernels.native.library import name_target
+from shortlist.kernels.row_answers import answer_rows
 from shortlist.plans.common.base import (
     Plan,
     map_chunks,
@@ -188,10 +189,9 @@ class Head(SampledHead):
         bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its whole
         distribution. labels, risk, scores, names: also those of `TopK`. Raises BadInput.
         """
-        is_free = allow is None and ban is None and bias is None and within is None and without is None
-        is_plain = not (labels or risk or scores or names)
-        plain = is_free and is_plain and (self.is_exact or not exact)
-        if plain and self.row_answers is not None and (answer := self.row_answers(contexts, k)) is not None:
+        is_free = bias is None and within is None and without is None
+        is_plain = not (labels or risk or scores or names) and (self.is_exact or not exact)
+        if is_free and is_plain and (answer := answer_rows(self.row_answers, contexts, k, allow, ban)) is not None:
             return TopK(*answer, self.manifest.normalizer, promise=self.manifest.promise)
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None

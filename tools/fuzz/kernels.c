@@ -103,8 +103,8 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
     int64_t size = rows * (search.k * 12 + 4), *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_rows_of_groups(&head, &search, contexts, rows, pick(1, 2), one);
-    if (answers != plain->answer_rows_of_groups(&head, &search, contexts, rows, 1, other)) return 1;
+    int64_t answers = fast->answer_rows_of_groups(&head, &search, lists, contexts, rows, pick(1, 2), one);
+    if (answers != plain->answer_rows_of_groups(&head, &search, lists, contexts, rows, 1, other)) return 1;
     if (answers && differ("answers of groups", fast, one, other, size)) return 1;
     return compare("grouped searches", fast, left, right, rows, search.k);
 }

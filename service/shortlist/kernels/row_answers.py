@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.core.filters import IdLists
 from shortlist.core.results import FloatArray, IdArray, IntArray
 from shortlist.runtime.parallel import ThreadedRows
 
@@ -43,10 +44,18 @@ class RowAnswers:
         with gaps or one that is read-only. The answer's arrays share one piece of memory: three allocations and
         pointers would take longer than many a search.
         """
+        return self.search(contexts, k, self.find_limits(k))
+
+    def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
+        """The same of rows that all have these lists, of which at least one is there; None unless it takes lists."""
+        del contexts, k, allow, ban
+        return None
+
+    def search(self, contexts: npt.ArrayLike, k: int, limits: Any) -> Answer | None:
+        """The answers by a search of these limits; None where there are none."""
         if type(contexts) is not np.ndarray or contexts.dtype is not FLOAT or contexts.ndim != 2:
             return None
         rows, dim = contexts.shape
-        limits = self.find_limits(k)
         if limits is None or dim != self.dim or not 0 < rows <= self.max_rows:
             return None
         memory = bytearray(rows * ((ID.itemsize + FLOAT.itemsize) * k + COUNT.itemsize))
@@ -104,10 +113,25 @@ class ManyRowAnswers(RowAnswers):
     def answer(self, contexts: FloatArray, limits: Any, memory: bytearray) -> bool:
         """Write the answers to `memory`; whether every row has one."""
         rows, threaded_rows = len(contexts), self.threaded_rows
-        arguments = self.struct, limits, point_at(contexts), rows
+        arguments = *self.name_arguments(contexts, limits), rows
         if rows == 1 or threaded_rows.threads == 1:
             return bool(self.function(*arguments, 1, point_at(memory)))
         threads, start = threaded_rows.count_threads(rows), perf_counter()
         is_answered = self.function(*arguments, threads, point_at(memory))
         threaded_rows.note((perf_counter() - start) * threads / rows)
         return bool(is_answered)
+
+    def name_arguments(self, contexts: FloatArray, limits: Any) -> tuple[Any, ...]:
+        """What the function takes before the number of rows."""
+        return self.struct, limits, point_at(contexts)
+
+
+def answer_rows(
+    answers: RowAnswers | None, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists
+) -> Answer | None:
+    """The answers to contexts [B, d] with these lists, or without; None where there is nothing that gives them."""
+    if answers is None:
+        return None
+    if allow is None and ban is None:
+        return answers(contexts, k)
+    return answers.answer_listed(contexts, k, allow, ban)

@@ -30,10 +30,10 @@ from shortlist.kernels.primitives.layout import (
     pack_two_bits,
     pad_to_lines,
 )
-from shortlist.kernels.row_answers import ManyRowAnswers
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
+from .answers import GroupAnswers
 from .effort import Search, make_search
 from .tables import Tables, make_struct
 
@@ -81,13 +81,12 @@ class CompiledSearch:
             result.risk = to_probability(odds)
         return result
 
-    def open_row_answers(self, max_k: int, max_rows: int, plan_search: Callable[[int], Search]) -> ManyRowAnswers:
-        """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k."""
+    def open_row_answers(self, max_k: int, max_rows: int, plan_search: Callable[[int, bool], Search]) -> GroupAnswers:
+        """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k, and lists."""
         self.struct.tables = self.tables  # which it reads as long as it lives
-        dim = self.tables.rows.shape[1]
+        dim, classes = self.tables.rows.shape[1], self.tables.places.size
         function = self.kernels.answer_rows_of_groups
-        limits = lambda k: make_search(plan_search(k))  # noqa: E731
-        return ManyRowAnswers(function, self.pointer, dim, limits, max_k, max_rows, self.threaded_rows)
+        return GroupAnswers(function, self.pointer, dim, plan_search, max_k, max_rows, self.threaded_rows, classes)
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""

@@ -172,8 +172,10 @@ static void read_lists(struct row_search *row) {
     if (is_allowed || row->lists->ban_size > most)
         mark_row(row);
     else
-        row->permitted -= mark_bans(row->head, row->lists, row->number, row->scratch);
-    if (!is_allowed) row->banned = row->classes - row->permitted;
+        row->permitted -= mark_bans(row->lists, row->number, row->scratch);
+    if (is_allowed) return;
+    row->banned = row->classes - row->permitted;
+    if (!row->banned) row->lists = NULL;
 }
 
 /* The context in digits, its projection in levels, and the groups' scores. */
@@ -201,15 +203,18 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, &row->limits);
 }
 
-/* Scores `count` candidates: all by int8 rows, the best exactly. The first look, and each calibrated one of a row
- * without lists, estimates the normaliser. */
-static void score_look(struct row_search *row, int64_t number, int64_t count) {
+/* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists
+ * narrow. The first look, and each calibrated one of a row without lists, estimates the normaliser. */
+static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
     score_candidates(row->head, row->steps, row->scratch, count);
+    if (number && row->lists && !row->is_marked)
+        count = drop_forbidden(row->head, row->scratch, count, 0, &row->forbidden);
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     if (!number || (row->search->weights && !row->lists))
         *answer->normalizer = estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
     *answer->scored = !number || count > *answer->scored ? (int32_t)count : *answer->scored;
+    return count;
 }
 
 /* Keeps what the first look scored exactly, of `count` candidates, and drops those that the lists forbid; returns how
@@ -225,19 +230,30 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     return count;
 }
 
-/* Takes one look; returns whether it has found enough. Lists count from the second look on. A row whose best classes
- * are nearly all banned gets the odds of INFINITY: others prove its answer. */
+/* The limits of a look. From the second on lists widen them: bans that were hardly among the candidates of the first
+ * are dropped from those of the next; all other lists are marked, so that they narrow its previews. */
+static void limit_look(struct row_search *row, int64_t number) {
+    const struct grouped_search *search = row->search;
+    row->limits = search->limits[number];
+    if (!row->lists || !number) return;
+    int are_few = row->banned && FEW_BANS_DIVISOR * row->forbidden <= search->limits[0].candidates;
+    if (!are_few) mark_row(row);
+    int64_t taken = row->is_marked ? row->banned : row->forbidden;
+    widen_limits(row->classes, !row->banned, taken, row->depth, search->k, &row->limits);
+    if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
+}
+
+/* Takes one look; returns whether it has found enough. A row whose best classes are nearly all banned gets the odds of
+ * INFINITY: others prove its answer. */
 static int take_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    if (row->lists && number) mark_row(row);
-    const uint8_t *permitted = row->lists && number ? row->scratch->permitted : NULL;
+    limit_look(row, number);
+    const uint8_t *permitted = row->lists && number && row->is_marked ? row->scratch->permitted : NULL;
     int listed = permitted && row->permitted <= MAX_LISTED_CLASSES;
-    row->limits = search->limits[number];
-    if (permitted) widen_limits(row->classes, row->banned, row->depth, search->k, &row->limits);
     int64_t count = listed ? list_permitted(row->head, row->scratch)
                            : choose_candidates(row->head, &row->limits, row->row_scale, permitted, row->classes,
                                                row->scratch, &row->look.bar);
-    score_look(row, number, count);
+    count = score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
     int enough = is_enough(row, number, count) || listed, deep = is_deep(row->depth, search->k);
     if (listed || deep) *row->answer.odds = listed ? -INFINITY : INFINITY;
@@ -278,7 +294,7 @@ static int64_t search_rows(const struct grouped *head, const struct grouped_sear
                            float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
                            int64_t last) {
     struct scratch scratch;
-    if (!allocate_scratch(head, &scratch)) return 0;
+    if (!allocate_scratch(head, lists, &scratch)) return 0;
     for (int64_t row = first; row < last; row++) {
         struct answer answer = {ids + row * search->k, logits + row * search->k, normalizers + row, odds + row,
                                 features ? features + row * EFFORT_FEATURES : NULL, scored + row};

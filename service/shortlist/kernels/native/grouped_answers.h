@@ -8,23 +8,47 @@
 struct group_answers {
     const struct grouped *head;
     const struct grouped_search *search;
+    const struct lists *lists;
     struct row_answers rows;
 };
+
+/* Log-odds of a miss over which a row with lists is answered exactly. */
+#define SURE_MISS_ODDS 6.9f
+
+/* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */
+static int are_ids(const int64_t *list, int64_t count, int64_t ids) {
+    int all = 1;
+    for (int64_t i = 0; list && i < count; i++) all &= list[i] >= -1 && list[i] < ids;
+    return all;
+}
+
+/* The same of the lists of `rows` rows. */
+static int are_lists(const struct lists *lists, int64_t rows, int64_t ids) {
+    return are_ids(lists->allow, (lists->allow_step ? rows : 1) * lists->allow_size, ids) &&
+           are_ids(lists->ban, (lists->ban_step ? rows : 1) * lists->ban_size, ids);
+}
+
+static int has_sure_miss(const struct row_answers *rows, int64_t first, int64_t last) {
+    int any = 0;
+    for (int64_t row = first; row < last; row++) any |= rows->odds[row] > SURE_MISS_ODDS;
+    return any;
+}
 
 /* A part: the rows `first` to `last` - 1. */
 static int answer_part_of_groups(void *shared, int64_t part) {
     const struct group_answers *answers = shared;
     const struct row_answers *rows = &answers->rows;
     int64_t first = part * rows->part_rows, last = end_part(rows, part);
-    return search_rows(answers->head, answers->search, NULL, rows->contexts, rows->ids, rows->logprobs,
+    return search_rows(answers->head, answers->search, answers->lists, rows->contexts, rows->ids, rows->logprobs,
                        rows->normalizers, rows->scored, rows->odds, NULL, first, last) &&
-           finish_answers(rows, first, last);
+           !(answers->lists && has_sure_miss(rows, first, last)) && finish_answers(rows, first, last);
 }
 
 static int64_t answer_rows_of_groups(const struct grouped *head, const struct grouped_search *search,
-                                     const float *contexts, int64_t count, int64_t threads, int64_t *ids) {
-    struct group_answers answers = {head, search, {0}};
-    if (!are_finite(contexts, count * head->dim) ||
+                                     const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
+                                     int64_t *ids) {
+    struct group_answers answers = {head, search, lists, {0}};
+    if (!are_finite(contexts, count * head->dim) || (lists && !are_lists(lists, count, head->ids)) ||
         !open_answers(&answers.rows, contexts, count, search->k, threads, ids))
         return 0;
     int64_t done = run_parts(&(struct shared_work){answer_part_of_groups, &answers, answers.rows.parts}, threads);

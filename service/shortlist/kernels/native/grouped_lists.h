@@ -11,9 +11,12 @@ enum {
     CANDIDATES_OF_FIRST_LOOK = 6, /* for each class that is better than the k-th permitted one, or the row goes on */
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
+    FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
+    ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
     BANS_PER_EXACT_SCORE = 3,     /* classes far down differ by less than int8 rows tell */
     DEEP_BANS = 200,              /* of more banned classes in front of a row's best, proofs are faster */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
+    FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
     PROBED_CLASSES_PER_BAN = 40,  /* in the best groups: half of them score under such bans, about */
     PROBED_CLASSES_DIVISOR = 4,   /* of more of all classes, groups tell nothing */
 };
@@ -51,17 +54,25 @@ static int64_t permit_classes(const struct grouped *head, const struct lists *li
     return count;
 }
 
-/* Marks the bits of a row's banned ids; returns how many there are. */
-static int64_t mark_bans(const struct grouped *head, const struct lists *lists, int64_t row,
-                         const struct scratch *scratch) {
+/* The slot that holds an id of the banned ones, or the empty one that it would be put in. */
+INLINE int32_t *find_slot(const struct scratch *scratch, int64_t id) {
+    int64_t slot = (int64_t)((uint32_t)id * 2654435769u >> 7) & (scratch->banned_slots - 1);
+    while (scratch->banned[slot] && scratch->banned[slot] != (int32_t)id + 1)
+        slot = (slot + 1) & (scratch->banned_slots - 1);
+    return scratch->banned + slot;
+}
+
+/* Puts a row's banned ids into slots: it takes as long as they are many, whatever the layer has. Returns how many there
+ * are. */
+static int64_t mark_bans(const struct lists *lists, int64_t row, const struct scratch *scratch) {
     const int64_t *ids = lists->ban ? lists->ban + row * lists->ban_step : NULL;
     int64_t count = 0;
-    memset(scratch->banned, 0, (head->ids / ID_BITS + 1) * sizeof(uint64_t));
+    memset(scratch->banned, 0, scratch->banned_slots * sizeof(int32_t));
     for (int64_t i = 0; ids && i < lists->ban_size; i++) {
         if (ids[i] < 0) continue;
-        uint64_t *word = scratch->banned + ids[i] / ID_BITS, bit = (uint64_t)1 << ids[i] % ID_BITS;
-        count += !(*word & bit);
-        *word |= bit;
+        int32_t *slot = find_slot(scratch, ids[i]);
+        count += !*slot;
+        *slot = (int32_t)ids[i] + 1;
     }
     return count;
 }
@@ -69,7 +80,7 @@ static int64_t mark_bans(const struct grouped *head, const struct lists *lists, 
 /* Whether the lists forbid a class, by its id. is_marked: whether `permitted` says so, else `banned`. */
 INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t id, int is_marked) {
     if (is_marked) return !scratch->permitted[head->places[id]];
-    return (int)(scratch->banned[id / ID_BITS] >> id % ID_BITS & 1);
+    return scratch->banned_slots && *find_slot(scratch, id);
 }
 
 /* Drops the candidates that the lists forbid; returns how many are left. forbidden: gets how many are dropped, whose
@@ -89,21 +100,37 @@ static int64_t drop_forbidden(const struct grouped *head, const struct scratch *
     return kept;
 }
 
+struct ban_list {
+    const int64_t *ids;
+    int64_t size;
+};
+
+/* Whether most of about `wanted` bans, spread over the list, have products with the context over `level`, and so many
+ * that looks cannot pass them, if the others are like them. banned: how many there are. */
+static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context, float level,
+                      int64_t wanted, int64_t banned) {
+    int64_t step = bans.size / wanted + 1, probed = 0, ahead = 0;
+    for (int64_t i = 0; i < bans.size; i += step)
+        if (bans.ids[i] >= 0) prefetch_bytes(head->rows + bans.ids[i] * head->dim, LINE_BYTES);
+    for (int64_t i = 0; i < bans.size; i += step) {
+        int64_t place = bans.ids[i] < 0 ? -1 : head->places[bans.ids[i]];
+        if (place < 0) continue;
+        float product = dot(head->rows + bans.ids[i] * head->dim, context, head->dim);
+        probed++, ahead += product + (head->bias ? head->bias[place] : 0) > level;
+    }
+    return 2 * ahead > probed && ahead * banned > DEEP_BANS * probed;
+}
+
 /* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
  * context are over the scores of all groups but the best. The groups' scores are there. */
 static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
                           int64_t banned, const struct scratch *scratch) {
-    int64_t probed = 0, ahead = 0, opened = PROBED_CLASSES_PER_BAN * banned;
+    int64_t opened = PROBED_CLASSES_PER_BAN * banned;
     if (banned <= DEEP_BANS || opened > count_classes(head) / PROBED_CLASSES_DIVISOR) return 0;
     float level = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
-    const int64_t *ids = lists->ban + row * lists->ban_step;
-    for (int64_t i = 0; i < lists->ban_size; i += lists->ban_size / PROBED_BANS + 1) {
-        int64_t place = ids[i] < 0 ? -1 : head->places[ids[i]];
-        if (place < 0) continue;
-        float product = dot(head->rows + ids[i] * head->dim, context, head->dim);
-        probed++, ahead += product + (head->bias ? head->bias[place] : 0) > level;
-    }
-    return 2 * ahead > probed && ahead * banned > DEEP_BANS * probed;
+    struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
+    return probe_bans(head, bans, context, level, FIRST_PROBED_BANS, banned) &&
+           probe_bans(head, bans, context, level, PROBED_BANS, banned);
 }
 
 /* Writes the positions of all permitted classes, ascending, to `positions`; returns how many. */
@@ -150,8 +177,9 @@ INLINE int is_deep(int64_t depth, int64_t k) {
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes ask for a closer look.
  * An allow list leaves few classes, so that all groups are opened. */
-static void widen_limits(int64_t classes, int64_t banned, int64_t depth, int64_t k, struct grouped_limits *limits) {
-    limits->opened = banned ? max_of(limits->opened + banned, OPENED_PER_DEPTH * (depth - k)) : classes;
+static void widen_limits(int64_t classes, int is_allowed, int64_t banned, int64_t depth, int64_t k,
+                         struct grouped_limits *limits) {
+    limits->opened = is_allowed ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * (depth - k));
     limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * (depth - k));
     limits->previewed = max_of(limits->previewed, limits->candidates);
     limits->full_view += (depth - k) / BANS_PER_EXACT_SCORE;

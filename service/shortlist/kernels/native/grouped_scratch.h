@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-enum { ID_BITS = 64 }; /* of a word of `banned` */
-
 /* Intermediate results of a search, allocated once for all rows of a call. */
 struct scratch {
     void *memory;
@@ -25,10 +23,18 @@ struct scratch {
     float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
     uint8_t *permitted;                  /* of each lane of each block, whether the row's lists permit its class */
     int32_t *block_permitted;            /* how many classes of each block they permit */
-    uint64_t *banned;                    /* a bit for each id, whether the row's ban list has it */
+    int32_t *banned;                     /* the row's banned ids and 1, each in its slot or a later one; 0 is empty */
+    int64_t banned_slots;                /* a power of two, twice the bans of a row at least; 0 without bans */
 };
 
 INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* How many slots `count` ids are spread over. */
+INLINE int64_t count_slots(int64_t count) {
+    int64_t slots = 1;
+    while (slots < 2 * count) slots *= 2;
+    return slots;
+}
 
 /* `count` items of `size` bytes from the next line on; the place after them is remembered. */
 INLINE void *take(uintptr_t *place, int64_t count, int64_t size) {
@@ -38,7 +44,8 @@ INLINE void *take(uintptr_t *place, int64_t count, int64_t size) {
 }
 
 /* Lays the scratch out from `place` on; returns how many bytes it takes. */
-static int64_t lay_out_scratch(const struct grouped *head, struct scratch *scratch, uintptr_t place) {
+static int64_t lay_out_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch,
+                               uintptr_t place) {
     uintptr_t start = place;
     int64_t columns = (head->preview_lines + WEIGHTS_PER_BYTE * head->two_bit_lines) * LANE_BYTES;
     int64_t levels = max_of(max_of(columns, head->centre_lines * LANE_BYTES), head->projection_blocks * LANES);
@@ -64,15 +71,16 @@ static int64_t lay_out_scratch(const struct grouped *head, struct scratch *scrat
     scratch->forbidden_values = take(&place, classes, sizeof(float));
     scratch->permitted = take(&place, classes, 1);
     scratch->block_permitted = take(&place, head->blocks, sizeof(int32_t));
-    scratch->banned = take(&place, head->ids / ID_BITS + 1, sizeof(uint64_t));
+    scratch->banned_slots = lists && lists->ban ? count_slots(lists->ban_size) : 0;
+    scratch->banned = take(&place, scratch->banned_slots, sizeof(int32_t));
     return (int64_t)(place - start);
 }
 
 /* Digits and levels beyond those of the context stay zeros. */
-static int allocate_scratch(const struct grouped *head, struct scratch *scratch) {
-    int64_t size = lay_out_scratch(head, scratch, 0);
+static int allocate_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch) {
+    int64_t size = lay_out_scratch(head, lists, scratch, 0);
     if (!(scratch->memory = malloc(size + LINE_BYTES))) return 0;
-    lay_out_scratch(head, scratch, ((uintptr_t)scratch->memory + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+    lay_out_scratch(head, lists, scratch, ((uintptr_t)scratch->memory + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
     memset(scratch->coarse, 0, (char *)scratch->rest - (char *)scratch->coarse);
     return 1;
 }

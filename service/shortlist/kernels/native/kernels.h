@@ -189,9 +189,11 @@ struct kernels {
                            float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
                            int64_t last);
 
-    /* The whole answers of rows by a search without lists, as `answer_rows_of_sets` writes them. */
+    /* The whole answers of rows by a search, as `answer_rows_of_sets` writes them; none, too, where a list holds an id
+     * that is neither -1 nor of a class, and where one row should be answered exactly. */
     int64_t (*answer_rows_of_groups)(const struct grouped *head, const struct grouped_search *search,
-                                     const float *contexts, int64_t count, int64_t threads, int64_t *ids);
+                                     const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
+                                     int64_t *ids);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
      * Returns 0 where there is no memory for it. */

@@ -61,7 +61,7 @@ ARRAY, STRUCT = POINTER(c_byte), c_void_p
 PROTOTYPES = {
     "score_exactly": CFUNCTYPE(c_int64, STRUCT, ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
     "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
-    "answer_rows_of_groups": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
+    "answer_rows_of_groups": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),

@@ -19,14 +19,13 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, sort_ids
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.kernels.lists import MAX_BANS, MIN_LISTED
 
 from .base import Plan, take_best
 from .exact_rows import ExactRows
 from .list_costs import MOST_ASKED, estimate_asked, estimate_listed, guess_costs
 
 MIN_CLASSES = 1 << 15  # with fewer, the plan's own search answers
-MIN_LISTED = 2_048  # shorter allow lists are the plan's own affair
-MAX_BANS = 1 << 14  # up to so many, a ban list costs what a short one does
 SPREADS = 2.5  # so many standard deviations more are asked for than are needed where lists are no matter of scores
 MAX_RECALLED = 4_096  # choices that are remembered
 OWN, LISTED, EXACT = 0, -1, -2  # ways; all others are the number of classes that are asked for

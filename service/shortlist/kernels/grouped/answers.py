@@ -1,0 +1,94 @@
+"""Whole answers of few rows of plan `grouped`, with short lists that all rows share or without lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shortlist.core.filters import IdLists
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.row_lists import RowLists
+from shortlist.kernels.lists import MAX_BANS, MIN_LISTED, pack_shared_lists
+from shortlist.kernels.native.arguments import point_at
+from shortlist.kernels.native.library import Function
+from shortlist.kernels.row_answers import Answer, ManyRowAnswers
+from shortlist.runtime.parallel import ThreadedRows
+
+from .effort import Search, make_search
+
+INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
+
+
+class GroupAnswers(ManyRowAnswers):
+    """Answers few rows by one native call; `limits` are a pointer to a search, and one to lists or None."""
+
+    def __init__(
+        self,
+        function: Function,
+        struct: Any,
+        dim: int,
+        plan_search: Callable[[int, bool], Search],
+        max_k: int,
+        max_rows: int,
+        threaded_rows: ThreadedRows,
+        classes: int,
+    ) -> None:
+        """plan_search: k, and whether there are lists -> how loops look. The others are those of the base class."""
+        super().__init__(
+            function,
+            struct,
+            dim,
+            lambda k: (make_search(plan_search(k, False)), None),
+            max_k,
+            max_rows,
+            threaded_rows,
+        )
+        self.plan_search, self.classes = plan_search, classes
+        self.listed: dict[int, Any] = {}
+
+    def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
+        """The answers of rows that share short lists, arrays of ids or tables of one list; None for any others.
+
+        The loops check the ids: a list with one that no class has is left to others, which say so.
+        """
+        if self.find_limits(k) is None:
+            return None
+        allowed, banned = self.take_list(allow, MIN_LISTED - 1), self.take_list(ban, MAX_BANS)
+        if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
+            return None
+        return self.search(contexts, k, (self.find_listed_search(k), pack_shared_lists(allowed, banned)))
+
+    def take_list(self, lists: IdLists, most: int) -> IdArray | None:
+        """The ids [m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""
+        if type(lists) is RowLists:
+            one = lists.get_row(0) if len(lists) == 1 and lists.largest_id < self.classes else None
+            ids = None if one is None else one.astype(np.int64)
+        else:
+            ids = to_plain_ids(lists)
+        return ids if ids is not None and 0 < ids.size <= most else None
+
+    def find_listed_search(self, k: int) -> Any:
+        """A pointer to how loops look for k classes where there are lists."""
+        search = self.listed.get(k)
+        if search is None:
+            search = self.listed[k] = make_search(self.plan_search(k, True))
+        return search
+
+    def name_arguments(self, contexts: FloatArray, limits: Any) -> tuple[Any, ...]:
+        """What the function takes before the number of rows."""
+        return self.struct, *limits, point_at(contexts)
+
+
+def to_plain_ids(lists: Any) -> IdArray | None:
+    """One list as [m] int64, from an array [m] or [1, m] or a list of ints; None for anything else."""
+    if type(lists) is list and set(map(type, lists)) == {int}:
+        try:
+            lists = np.array(lists)
+        except (ValueError, OverflowError):
+            return None
+    if type(lists) is not np.ndarray or lists.dtype not in INTEGERS or lists.ndim not in (1, 2):
+        return None
+    return np.ascontiguousarray(lists, np.int64).ravel() if lists.ndim == 1 or len(lists) == 1 else None

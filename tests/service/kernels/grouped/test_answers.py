@@ -1,0 +1,57 @@
+"""Whole answers of rows that share lists, by one native call: they are those of the long way, errors included."""
+
+import numpy as np
+import pytest
+from shortlist.errors import BadInput
+from shortlist.kernels.native.library import open_kernels
+
+from tests.support.heads.grouped import PROMISE_CLASSES as CLASSES
+from tests.support.heads.grouped import promise_contexts
+
+pytestmark = pytest.mark.skipif(open_kernels() is None, reason="graphs answer every row the long way")
+
+K = 5
+ROWS = promise_contexts.contexts[-8:]
+SHARED = {
+    "a ban": {"ban": [3]},
+    "bans twice and in disorder": {"ban": [9, 3, 3, 9, 1]},
+    "padding": {"ban": np.array([7, -1, -1])},
+    "many bans": {"ban": np.arange(0, CLASSES, 3)},
+    "nearly all banned": {"ban": np.arange(4, CLASSES)},
+    "few allowed": {"allow": np.array([[11, 12, 13]], np.int32)},
+    "many allowed": {"allow": np.arange(0, CLASSES, 2)},
+    "both": {"allow": np.arange(0, CLASSES, 2), "ban": [0, 2, 4]},
+    "none is left": {"allow": [1, 2], "ban": [2, 1]},
+}
+WRONG = {
+    "no class": [CLASSES],
+    "true among numbers": [1, True],
+    "a fraction": [1, 2.5],
+    "too large a number": [2**70],
+}
+
+
+def answer(head, monkeypatch, *, long_way, **lists):
+    with monkeypatch.context() as patched:
+        if long_way:
+            patched.setattr(head, "row_answers", None)
+        return head.topk(ROWS, K, **lists)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_lists_are_answered_as_by_the_long_way(promise_head, name, monkeypatch):
+    top, wanted = (answer(promise_head, monkeypatch, long_way=way, **SHARED[name]) for way in (False, True))
+    np.testing.assert_array_equal(top.ids, wanted.ids)
+    np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
+
+
+def test_a_native_call_takes_shared_lists(promise_head):
+    answers = promise_head.row_answers
+    assert answers.answer_listed(ROWS, K, None, [3]) is not None
+    assert answers.answer_listed(ROWS, K, None, [[3]] * len(ROWS)) is None
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_lists_are_refused(promise_head, name):
+    with pytest.raises(BadInput, match="ban"):
+        promise_head.topk(ROWS, K, ban=WRONG[name])
