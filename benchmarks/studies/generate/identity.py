@@ -21,6 +21,7 @@ from .speed import STRAIGHT_BEAM, Cell, generate, leave_as_it_is, replace_by_hea
 CONTINUED_TOKENS = {1: 32, 4: 16}  # by beams
 WIDE_BEAM = 4
 FORMAT = 1  # raise when what is generated, or how, changes
+HEAD_FORMAT = 2  # raise when that changes for attached heads alone
 
 Tensor = torch.Tensor
 Prompts = dict[str, Tensor]
@@ -44,7 +45,7 @@ class Contender:
     @property
     def key(self) -> str:
         """What its tokens depend on, beside model and prompts."""
-        digest = None if self.head is None else (self.head.manifest.digest, self.head.kernels)
+        digest = None if self.head is None else (HEAD_FORMAT, self.head.manifest.digest, self.head.kernels)
         return f"{FORMAT} {self.beams} {digest} {self.exact} {self.promise} {self.tokens}"
 
 
