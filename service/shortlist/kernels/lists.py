@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import Structure, byref, c_int64, c_void_p
-from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,8 @@ from shortlist.core.results import NO_CLASS, IdArray
 
 NO_IDS: IdArray = np.empty(0, np.int64)
 EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of kernels.h: a row without an allow list beside others
-
-
 MIN_LISTED = 2_048  # shorter allow lists are a search's own affair
 MAX_BANS = 1 << 14  # up to so many, a ban list costs what a short one does
-LISTS_LAYOUT = Struct("6q")  # of `struct lists` of kernels.h
 
 
 class ListsStruct(Structure):
@@ -36,18 +32,16 @@ def point_at_lists(class_filter: ClassFilter, rows: int) -> Any:
     """Return a pointer to the struct of the lists of `rows` rows, which it keeps; None where there are none."""
     if not class_filter.restricts:
         return None
-    lists = pack_lists(class_filter, rows)
+    return point_at_arrays(*pack_lists(class_filter, rows))
+
+
+def point_at_arrays(allow: IdArray | None, ban: IdArray | None) -> Any:
+    """The same of lists as `pack_lists` returns them."""
+    lists = allow, ban
     numbers = [number for ids in lists for number in measure_lists(ids)]
     struct = ListsStruct(*[None if ids is None else ids.ctypes.data for ids in lists], *numbers)
     struct.arrays = lists
     return byref(struct)
-
-
-def pack_shared_lists(allow: IdArray | None, ban: IdArray | None) -> bytes:
-    """The bytes of the struct of lists [m] that hold for all rows, which have to outlive it; made in less time."""
-    allow_address, ban_address = (0 if ids is None else ids.__array_interface__["data"][0] for ids in (allow, ban))
-    allow_size, ban_size = (0 if ids is None else ids.size for ids in (allow, ban))
-    return LISTS_LAYOUT.pack(allow_address, ban_address, allow_size, 0, ban_size, 0)
 
 
 def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, IdArray | None]:

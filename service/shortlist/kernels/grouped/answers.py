@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shortlist.core.filters import IdLists
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
-from shortlist.kernels.lists import MAX_BANS, MIN_LISTED, pack_shared_lists
+from shortlist.kernels.lists import MAX_BANS, MIN_LISTED, point_at_arrays
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import Function
 from shortlist.kernels.row_answers import Answer, ManyRowAnswers
@@ -59,16 +59,15 @@ class GroupAnswers(ManyRowAnswers):
         allowed, banned = self.take_list(allow, MIN_LISTED - 1), self.take_list(ban, MAX_BANS)
         if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
             return None
-        return self.search(contexts, k, (self.find_listed_search(k), pack_shared_lists(allowed, banned)))
+        return self.search(contexts, k, (self.find_listed_search(k), point_at_arrays(allowed, banned)))
 
     def take_list(self, lists: IdLists, most: int) -> IdArray | None:
-        """The ids [m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""
-        if type(lists) is RowLists:
-            one = lists.get_row(0) if len(lists) == 1 and lists.largest_id < self.classes else None
-            ids = None if one is None else one.astype(np.int64)
+        """The ids [1, m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""
+        if type(lists) is RowLists:  # ids of no class are refused in the whole table
+            ids = lists.get_row(0) if len(lists) == 1 and lists.largest_id < self.classes else None
         else:
             ids = to_plain_ids(lists)
-        return ids if ids is not None and 0 < ids.size <= most else None
+        return np.ascontiguousarray(ids, np.int64).reshape(1, -1) if ids is not None and 0 < ids.size <= most else None
 
     def find_listed_search(self, k: int) -> Any:
         """A pointer to how loops look for k classes where there are lists."""
@@ -82,13 +81,12 @@ class GroupAnswers(ManyRowAnswers):
         return self.struct, *limits, point_at(contexts)
 
 
-def to_plain_ids(lists: Any) -> IdArray | None:
-    """One list as [m] int64, from an array [m] or [1, m] or a list of ints; None for anything else."""
+def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:
+    """One list as an array [m] or [1, m], of such an array or a list of ints; None for anything else."""
     if type(lists) is list and set(map(type, lists)) == {int}:
         try:
             lists = np.array(lists)
         except (ValueError, OverflowError):
             return None
-    if type(lists) is not np.ndarray or lists.dtype not in INTEGERS or lists.ndim not in (1, 2):
-        return None
-    return np.ascontiguousarray(lists, np.int64).ravel() if lists.ndim == 1 or len(lists) == 1 else None
+    is_plain = type(lists) is np.ndarray and lists.dtype in INTEGERS
+    return lists if is_plain and (lists.ndim == 1 or (lists.ndim == 2 and len(lists) == 1)) else None

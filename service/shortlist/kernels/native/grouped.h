@@ -132,7 +132,8 @@ struct answer {
  * context's digits. row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists
  * permit. first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists
  * forbid. exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0
- * where there is an allow list. depth: k, and about how many banned classes are better than the k-th permitted one. */
+ * where there is an allow list. depth: k, and about how many banned classes are better than the k-th permitted one.
+ * is_short: whether an allow list permits so few classes that the first look's candidates tell little of them. */
 struct row_search {
     const struct grouped *head;
     const struct grouped_search *search;
@@ -145,7 +146,7 @@ struct row_search {
     struct grouped_limits limits; /* of the present look */
     float row_scale;
     int64_t number, classes, permitted, first_count, forbidden, exact_count, banned, depth;
-    int is_marked;
+    int is_marked, is_short;
 };
 
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
@@ -173,6 +174,7 @@ static void read_lists(struct row_search *row) {
         mark_row(row);
     else
         row->permitted -= mark_bans(row->lists, row->number, row->scratch);
+    row->is_short = is_allowed && row->permitted <= max_of(MAX_LISTED_CLASSES, row->classes / SHORT_LIST_DIVISOR);
     if (is_allowed) return;
     row->banned = row->classes - row->permitted;
     if (!row->banned) row->lists = NULL;
@@ -198,6 +200,7 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     float features[EFFORT_FEATURES], best[MAX_EFFORT_K + RANKS_BEYOND];
     float *described = row->answer.features ? row->answer.features : features;
     if (!search->weights || search->k > MAX_EFFORT_K || count < search->k) return 0;
+    if (!number && row->is_short) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
     *row->answer.odds = add_features(search->weights + number * (EFFORT_FEATURES + 1), described);
     return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, &row->limits);

@@ -12,7 +12,7 @@ struct group_answers {
     struct row_answers rows;
 };
 
-/* Log-odds of a miss over which a row with lists is answered exactly. */
+/* Log-odds of a miss over which a row with lists is answered exactly: of SURE_MISS in plans/grouped.py. */
 #define SURE_MISS_ODDS 6.9f
 
 /* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */

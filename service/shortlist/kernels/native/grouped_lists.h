@@ -11,6 +11,7 @@ enum {
     CANDIDATES_OF_FIRST_LOOK = 6, /* for each class that is better than the k-th permitted one, or the row goes on */
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
+    SHORT_LIST_DIVISOR = 8,       /* of all classes: of an allow list of so many, a first look finds too few */
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
     BANS_PER_EXACT_SCORE = 3,     /* classes far down differ by less than int8 rows tell */

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 from shortlist.kernels.native.library import open_kernels
 
@@ -23,6 +24,7 @@ SHARED = {
     "both": {"allow": np.arange(0, CLASSES, 2), "ban": [0, 2, 4]},
     "none is left": {"allow": [1, 2], "ban": [2, 1]},
 }
+LEFT = {"nearly all banned"}  # to the long way
 WRONG = {
     "no class": [CLASSES],
     "true among numbers": [1, True],
@@ -40,14 +42,18 @@ def answer(head, monkeypatch, *, long_way, **lists):
 
 @pytest.mark.parametrize("name", SHARED)
 def test_shared_lists_are_answered_as_by_the_long_way(promise_head, name, monkeypatch):
-    top, wanted = (answer(promise_head, monkeypatch, long_way=way, **SHARED[name]) for way in (False, True))
+    lists = SHARED[name]
+    native = promise_head.row_answers.answer_listed(ROWS, K, lists.get("allow"), lists.get("ban"))
+    assert (native is None) == (name in LEFT)
+    top, wanted = (answer(promise_head, monkeypatch, long_way=way, **lists) for way in (False, True))
     np.testing.assert_array_equal(top.ids, wanted.ids)
     np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
 
 
 def test_a_native_call_takes_shared_lists(promise_head):
     answers = promise_head.row_answers
-    assert answers.answer_listed(ROWS, K, None, [3]) is not None
+    assert answers.answer_listed(ROWS, K, None, RowLists.from_lists([[3]]).for_rows([0])) is not None
+    assert answers.answer_listed(ROWS, K, None, RowLists.from_lists([[3]] * len(ROWS))) is None
     assert answers.answer_listed(ROWS, K, None, [[3]] * len(ROWS)) is None
 
 

@@ -92,6 +92,18 @@ def test_centres_of_bundles_of_before_have_one_scale(promise_head):
     assert (before["centre_fine_scale"] == own["centre_scale"]).all()
 
 
+@pytest.mark.parametrize("count", [60, 480, 2000])
+def test_all_classes_of_a_short_allow_list_are_scored(promise_head, count):
+    """A first look's candidates hold only some of them, and not always the best."""
+    random = np.random.default_rng(count)
+    lists = np.stack([random.choice(PROMISE_CLASSES, count, replace=False) for _ in near])
+    top = promise_head.topk(near, 5, allow=lists, risk=True)
+    assert (top.scored >= count).all()
+    assert (top.risk == 0).all()
+    wanted = promise_head.topk(near, 5, allow=lists, exact=True)
+    assert (top.ids[:, :, None] == wanted.ids[:, None, :]).any(axis=1).mean() >= 0.999
+
+
 def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):
     check_rows_alone(promise_head, near, (1, 5, 30))
 
