@@ -63,6 +63,7 @@ class GroupAnswers(ManyRowAnswers):
 
     def take_list(self, lists: IdLists, most: int) -> IdArray | None:
         """The ids [1, m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""
+        ids: npt.NDArray[np.integer[Any]] | None
         if type(lists) is RowLists:  # ids of no class are refused in the whole table
             ids = lists.get_row(0) if len(lists) == 1 and lists.largest_id < self.classes else None
         else:
