@@ -180,10 +180,10 @@ def attach(
     head = head if isinstance(head, Head) else load(str(head), threads=threads)
     head = head if promise is None else head.with_settings(promise=promise)
     check_sizes(model, head)
-    logits = check_logits(model, head)
-    options = Options(head.check_k(min(k, head.manifest.classes)), exact, draws)
+    padded = np.isneginf(check_logits(model, head))
+    options = Options(head.check_k(min(k, int(np.count_nonzero(~padded)))), exact, draws)
     head.choose_plan(1, options.k, exact or draws is not None)  # raises where there are no exact answers
-    setattr(model, BRIDGE, Bridge(model, head, options, np.isneginf(logits)))
+    setattr(model, BRIDGE, Bridge(model, head, options, padded))
     return head
 
 

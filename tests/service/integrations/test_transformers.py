@@ -163,13 +163,17 @@ def test_soft_cap_is_not_applied_twice(tmp_path):
     torch.testing.assert_close(result.logits[0].gather(1, best.indices), best.values, rtol=0, atol=1e-4)
 
 
-def test_padded_rows_are_never_returned(model, tmp_path):
+@pytest.mark.parametrize("k", [16, CLASSES])
+def test_padded_rows_are_never_returned(model, tmp_path, k):
     padded = np.arange(690, CLASSES)
-    attach(model, make_own_head(tmp_path, model, padded=padded), k=16)
+    wanted = model(PROMPTS, attention_mask=MASK).logits[:, -1, :690].log_softmax(-1)
+    attach(model, make_own_head(tmp_path, model, padded=padded), k=k)
     try:
         scores = model(PROMPTS, attention_mask=MASK).logits[:, -1]
     finally:
         detach(model)
+    best = wanted.topk(min(k, 690))
+    torch.testing.assert_close(scores.gather(1, best.indices), best.values, rtol=0, atol=1e-4)
     assert scores[:, 690:].eq(-torch.inf).all()
     torch.testing.assert_close(scores.log_softmax(-1), scores)
 
