@@ -35,6 +35,7 @@ from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
 from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_effort
+from shortlist_exporter.verify.list_effort import fit_list_effort
 from shortlist_exporter.verify.quality import (
     TRUE_CLASSES,
     measure_certificate,
@@ -103,7 +104,12 @@ def split_calibration(method: Method, fit_sample: Contexts, request: Request) ->
 
 
 def keep_promise(
-    folder: Path, draft: Manifest, request: Request, dense: nn.Module, calibration: Contexts | None, progress: Progress
+    folder: Path,
+    draft: Manifest,
+    request: Request,
+    dense: FullSoftmax,
+    calibration: Contexts | None,
+    progress: Progress,
 ) -> Manifest:
     """The draft with effort by the row, fitted to `calibration`; as it is without, and where graphs must answer."""
     if calibration is None:
@@ -114,7 +120,11 @@ def keep_promise(
         return draft
     progress("effort", 0, 1)
     truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS), draft.max_k), progress)
-    changes = {"promise": GroupedMethod().find_promise(request.options), "effort": fit_effort(plan, truth)}
+    changes = {
+        "promise": GroupedMethod().find_promise(request.options),
+        "effort": fit_effort(plan, truth),
+        "list_effort": fit_list_effort(plan, dense, calibration.contexts, request.seed),
+    }
     settings = GroupedSettings.model_validate(plan.settings.model_dump() | changes)
     return draft.model_copy(update={"settings": settings})
 

@@ -161,8 +161,9 @@ class GroupedSettings(PlanSettings):
         default=None, description="rows are searched on until the best classes are there so probably; else all alike"
     )
     effort: tuple[Weights, ...] = Field(default=(), description="log-odds of a miss by each look's features")
+    list_effort: Weights = Field(default=(), description="the same of the last look of rows with lists")
 
-    @field_validator("effort", mode="before")
+    @field_validator("effort", "list_effort", mode="before")
     @classmethod
     def convert_lists(cls, value: Any) -> Any:
         """Lists, as JSON has them, as tuples."""
@@ -180,10 +181,8 @@ class GroupedSettings(PlanSettings):
     @model_validator(mode="after")
     def check_effort(self) -> Self:
         """Raise ValueError where there is a promise and nothing to keep it by, or weights of another search."""
-        if (self.effort and {len(row) for row in self.effort} != {EFFORT_WEIGHTS}) or len(self.effort) not in (
-            0,
-            LOOKS,
-        ):
+        rows = [*self.effort, *([self.list_effort] if self.list_effort else [])]
+        if {len(row) for row in rows} - {EFFORT_WEIGHTS} or len(self.effort) not in (0, LOOKS):
             raise ValueError(f"effort is not {LOOKS} rows of {EFFORT_WEIGHTS} numbers: export the head again")
         if self.promise is not None and not self.effort:
             raise ValueError(f"promise={self.promise} has no effort to be kept by: export the head with a promise")

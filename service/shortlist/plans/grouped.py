@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from math import ceil, log
+from math import ceil, inf, log
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,8 @@ LAST_LOOK_CANDIDATES_PER_K = 10
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
 MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
-SURE_MISS = 0.999  # a risk that stands for rows whose lists forbid too many of their best classes
+LIST_ODDS_FACTOR = 4  # times the odds for which a row looks further: over them, one with lists is answered exactly
+SURE_MISS = 0.999  # a risk that stands for rows whose lists leave too little of their best classes
 
 
 class GroupedPlan(Plan):
@@ -132,14 +133,13 @@ class GroupedPlan(Plan):
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
 
     def answer_deep_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
-        """Answer rows exactly whose lists forbid nearly all that looks find; without dense by all looks, as risky."""
+        """Answer rows exactly that a search leaves because of their lists; without dense by all looks, as risky."""
         assert result.risk is not None
         assert self.compiled is not None
         deep = (result.risk > SURE_MISS).nonzero()[0].tolist()
         if not deep:
             return
-        exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
-        search = self.plan_search(k, restricts=True)._replace(weights=())
+        exact, search = self.find_exact(k), self.plan_search(k, restricts=True)._replace(weights=())
         for row in deep:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
@@ -148,6 +148,10 @@ class GroupedPlan(Plan):
                 result.put([row], exact.topk(some, k, lists))
                 result.risk[row] = 0.0
 
+    def find_exact(self, k: int) -> Plan | None:
+        """What answers rows exactly that a search leaves; None without dense."""
+        return self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
+
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""
         settings = self.settings
@@ -155,7 +159,8 @@ class GroupedPlan(Plan):
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_FIRST_LOOK_K and not restricts)
-            return Search(looks[start:], k, self.beside, settings.effort[start:], bar)
+            list_bar = bar + log(LIST_ODDS_FACTOR) if settings.list_effort and self.find_exact(k) is not None else inf
+            return Search(looks[start:], k, self.beside, settings.effort[start:], bar, settings.list_effort, list_bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return Search((first, looks[-1]), k, self.beside)

@@ -96,9 +96,9 @@ class SearchStruct(Structure):
 
     _fields_ = [
         ("limits", POINTER(LimitsStruct)),
-        ("weights", c_void_p),
+        *((name, c_void_p) for name in ("weights", "list_weights")),
         *((name, c_int64) for name in ("looks", "k", "fitted")),
-        ("bar", c_float),
+        *((name, c_float) for name in ("bar", "list_bar")),
     ]
 
 

@@ -132,8 +132,8 @@ struct answer {
  * context's digits. row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists
  * permit. first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists
  * forbid. exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0
- * where there is an allow list. depth: k, and about how many banned classes are better than the k-th permitted one.
- * is_short: whether an allow list permits so few classes that the first look's candidates tell little of them. */
+ * where they are many. depth: k, and about how many banned classes are better than the k-th permitted one. are_many:
+ * whether the lists forbid so many classes that the first look's candidates tell little of the others. */
 struct row_search {
     const struct grouped *head;
     const struct grouped_search *search;
@@ -146,7 +146,7 @@ struct row_search {
     struct grouped_limits limits; /* of the present look */
     float row_scale;
     int64_t number, classes, permitted, first_count, forbidden, exact_count, banned, depth;
-    int is_marked, is_short;
+    int is_marked, are_many;
 };
 
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
@@ -158,6 +158,25 @@ static int64_t rescore_best(const struct grouped *head, const float *context, co
     return exact_count;
 }
 
+/* Scores further ones of `count` candidates exactly: those whose int8 logits, which `spare` holds, reach the k-th exact
+ * logit less twice the largest error that the first `exact_count` have shown. Returns how many are scored exactly. */
+static int64_t rescore_doubtful(const struct grouped *head, const float *context, const struct scratch *scratch,
+                                int64_t count, int64_t exact_count, int64_t k) {
+    float error = 0, *exact_values = scratch->scores;
+    if (exact_count < k || exact_count == count) return exact_count;
+    for (int64_t i = 0; i < exact_count; i++) {
+        int32_t index = scratch->exact[i];
+        float difference = fabsf(scratch->values[index] - scratch->spare[index]);
+        exact_values[i] = scratch->values[index];
+        error = difference > error ? difference : error;
+    }
+    float level = find_threshold(exact_values, NULL, exact_count, k, 0) - 2 * error;
+    if (count_reaching(scratch->spare, NULL, count, level) <= exact_count) return exact_count;
+    exact_count = select_reaching(scratch->spare, count, level, scratch->exact);
+    rescore_exactly(head, context, scratch, exact_count);
+    return exact_count;
+}
+
 /* Marks what the row's lists permit, if that was not done. */
 static void mark_row(struct row_search *row) {
     if (row->is_marked) return;
@@ -165,19 +184,18 @@ static void mark_row(struct row_search *row) {
     row->is_marked = 1;
 }
 
-/* How many classes the row's lists permit and ban. Of a ban list that leaves most of them its ids alone are marked: the
- * first look asks for no more. */
+/* How many classes the row's lists permit and forbid, whether they say so by an allow list or a ban list. Of a ban list
+ * that leaves most of them its ids alone are marked: the first look asks for no more. */
 static void read_lists(struct row_search *row) {
-    int is_allowed = find_allow_list(row->lists, row->number) != NULL;
-    int64_t most = row->classes / 2;
-    if (is_allowed || row->lists->ban_size > most)
+    int64_t many = row->classes / FORBIDDEN_DIVISOR;
+    if (find_allow_list(row->lists, row->number) || row->lists->ban_size > many)
         mark_row(row);
     else
         row->permitted -= mark_bans(row->lists, row->number, row->scratch);
-    row->is_short = is_allowed && row->permitted <= max_of(MAX_LISTED_CLASSES, row->classes / SHORT_LIST_DIVISOR);
-    if (is_allowed) return;
-    row->banned = row->classes - row->permitted;
-    if (!row->banned) row->lists = NULL;
+    int64_t forbidden = row->classes - row->permitted;
+    row->are_many = forbidden > many;
+    row->banned = row->are_many ? 0 : forbidden;
+    if (!forbidden) row->lists = NULL;
 }
 
 /* The context in digits, its projection in levels, and the groups' scores. */
@@ -194,15 +212,22 @@ static void prepare_row(struct row_search *row) {
     describe_groups(head, scratch, &row->look);
 }
 
+/* What the log-odds of a miss by a look are computed with. */
+static const float *find_weights(const struct row_search *row, int64_t number) {
+    const struct grouped_search *search = row->search;
+    if (row->lists && number == search->looks - 1) return search->list_weights;
+    return search->weights + number * (EFFORT_FEATURES + 1);
+}
+
 /* Whether a look has found enough among `count` candidates. Its log-odds of a miss go to the answer. */
 static int is_enough(const struct row_search *row, int64_t number, int64_t count) {
     const struct grouped_search *search = row->search;
     float features[EFFORT_FEATURES], best[MAX_EFFORT_K + RANKS_BEYOND];
     float *described = row->answer.features ? row->answer.features : features;
     if (!search->weights || search->k > MAX_EFFORT_K || count < search->k) return 0;
-    if (!number && row->is_short) return 0;
+    if (!number && row->are_many) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
-    *row->answer.odds = add_features(search->weights + number * (EFFORT_FEATURES + 1), described);
+    *row->answer.odds = add_features(find_weights(row, number), described);
     return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, &row->limits);
 }
 
@@ -213,7 +238,12 @@ static int64_t score_look(struct row_search *row, int64_t number, int64_t count)
     score_candidates(row->head, row->steps, row->scratch, count);
     if (number && row->lists && !row->is_marked)
         count = drop_forbidden(row->head, row->scratch, count, 0, &row->forbidden);
+    int is_listed = number && row->lists;
+    if (is_listed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
+    if (is_listed)
+        row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count,
+                                            row->search->k);
     if (!number || (row->search->weights && !row->lists))
         *answer->normalizer = estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
     *answer->scored = !number || count > *answer->scored ? (int32_t)count : *answer->scored;
@@ -242,12 +272,19 @@ static void limit_look(struct row_search *row, int64_t number) {
     int are_few = row->banned && FEW_BANS_DIVISOR * row->forbidden <= search->limits[0].candidates;
     if (!are_few) mark_row(row);
     int64_t taken = row->is_marked ? row->banned : row->forbidden;
-    widen_limits(row->classes, !row->banned, taken, row->depth, search->k, &row->limits);
+    widen_limits(row->classes, row->are_many, taken, row->depth, search->k, &row->limits);
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
-/* Takes one look; returns whether it has found enough. A row whose best classes are nearly all banned gets the odds of
- * INFINITY: others prove its answer. */
+/* Whether others should answer a row with lists: its best classes are nearly all banned, or by the last look it stays
+ * doubtful which of the permitted ones they are. */
+static int is_left(const struct row_search *row, int64_t number) {
+    const struct grouped_search *search = row->search;
+    int is_last = number == search->looks - 1;
+    return is_deep(row->depth, search->k) || (row->lists && is_last && *row->answer.odds > search->list_bar);
+}
+
+/* Takes one look; returns whether it has found enough. A row that is left to others gets the odds of INFINITY. */
 static int take_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     limit_look(row, number);
@@ -258,9 +295,9 @@ static int take_look(struct row_search *row, int64_t number) {
                                                row->scratch, &row->look.bar);
     count = score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
-    int enough = is_enough(row, number, count) || listed, deep = is_deep(row->depth, search->k);
-    if (listed || deep) *row->answer.odds = listed ? -INFINITY : INFINITY;
-    return enough || (deep && search->weights);
+    int enough = is_enough(row, number, count) || listed, left = is_left(row, number);
+    if (listed || left) *row->answer.odds = listed ? -INFINITY : INFINITY;
+    return enough || (left && search->weights);
 }
 
 /* Looks further and further. A row whose bans are its own best classes is left to others at once. */

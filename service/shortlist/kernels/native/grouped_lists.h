@@ -11,10 +11,9 @@ enum {
     CANDIDATES_OF_FIRST_LOOK = 6, /* for each class that is better than the k-th permitted one, or the row goes on */
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
-    SHORT_LIST_DIVISOR = 8,       /* of all classes: of an allow list of so many, a first look finds too few */
+    FORBIDDEN_DIVISOR = 4,        /* of all classes: where lists forbid more, a first look tells too little */
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
-    BANS_PER_EXACT_SCORE = 3,     /* classes far down differ by less than int8 rows tell */
     DEEP_BANS = 200,              /* of more banned classes in front of a row's best, proofs are faster */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
@@ -127,7 +126,7 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
 static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
                           int64_t banned, const struct scratch *scratch) {
     int64_t opened = PROBED_CLASSES_PER_BAN * banned;
-    if (banned <= DEEP_BANS || opened > count_classes(head) / PROBED_CLASSES_DIVISOR) return 0;
+    if (!lists->ban || banned <= DEEP_BANS || opened > count_classes(head) / PROBED_CLASSES_DIVISOR) return 0;
     float level = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
     struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
     return probe_bans(head, bans, context, level, FIRST_PROBED_BANS, banned) &&
@@ -177,13 +176,12 @@ INLINE int is_deep(int64_t depth, int64_t k) {
 }
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes ask for a closer look.
- * An allow list leaves few classes, so that all groups are opened. */
-static void widen_limits(int64_t classes, int is_allowed, int64_t banned, int64_t depth, int64_t k,
+ * Where lists forbid many classes, all groups are opened. */
+static void widen_limits(int64_t classes, int are_many, int64_t banned, int64_t depth, int64_t k,
                          struct grouped_limits *limits) {
-    limits->opened = is_allowed ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * (depth - k));
+    limits->opened = are_many ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * (depth - k));
     limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * (depth - k));
     limits->previewed = max_of(limits->previewed, limits->candidates);
-    limits->full_view += (depth - k) / BANS_PER_EXACT_SCORE;
 }
 
 /* Remembers what the first look scored exactly; returns how many classes these are. */

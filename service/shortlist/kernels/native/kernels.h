@@ -60,13 +60,14 @@ enum { EFFORT_FEATURES = 11 };
 /* A search for k classes: looks that go further and further, until enough was found.
  *
  * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
- * were missed; NULL where only the last look decides. bar: the log-odds over which the next look is taken. fitted: the
- * number of candidates beside which the tail was fitted. */
+ * were missed; NULL where only the last look decides. list_weights: [EFFORT_FEATURES + 1], those of the last look of a
+ * row with lists. bar: the log-odds over which the next look is taken. list_bar: those over which a row with lists
+ * should be answered exactly after the last. fitted: the number of candidates beside which the tail was fitted. */
 struct grouped_search {
     const struct grouped_limits *limits;
-    const float *weights;
+    const float *weights, *list_weights;
     int64_t looks, k, fitted;
-    float bar;
+    float bar, list_bar;
 };
 
 /* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list
@@ -181,8 +182,8 @@ struct kernels {
 
     /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
      * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
-     * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY where lists forbid so
-     * many of a row's best classes that it should be answered exactly. `lists` is NULL where there are none, here and
+     * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY where lists leave so
+     * little of a row's best classes that it should be answered exactly. `lists` is NULL where there are none, here and
      * below. features: [B, EFFORT_FEATURES] of the last looks, or NULL. Returns 0 where there is no memory for it. */
     int64_t (*search_rows)(const struct grouped *head, const struct grouped_search *search,
                            const struct lists *lists, const float *contexts, int64_t *ids, float *logits,
