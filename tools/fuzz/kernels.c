@@ -84,8 +84,11 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
 static struct grouped_search make_search(struct grouped_limits *limits, int64_t classes) {
     for (int64_t i = 0; i < 3; i++)
         limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40), pick(0, 4) / 4.0f};
-    return (struct grouped_search){limits, pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL, pick(1, 3),
-                                   pick(1, classes < 9 ? classes : 9), pick(1, 200), pick_float()};
+    const float *weights = pick(0, 1) ? make_floats(4 * (EFFORT_FEATURES + 1)) : NULL;
+    return (struct grouped_search){.limits = limits, .weights = weights,
+                                   .list_weights = weights ? weights + 3 * (EFFORT_FEATURES + 1) : NULL,
+                                   .looks = pick(1, 3), .k = pick(1, classes < 9 ? classes : 9),
+                                   .fitted = pick(1, 200), .bar = pick_float(), .list_bar = pick_float()};
 }
 
 static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {

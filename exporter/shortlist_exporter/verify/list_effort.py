@@ -88,7 +88,7 @@ def fit_list_effort(plan: GroupedPlan, dense: FullSoftmax, contexts: FloatArray,
     contexts: [n, d], which the head was not fitted on. dense: the layer that it was fitted to.
     """
     classes = plan.order.size
-    if classes < 2 * MIN_PERMITTED:
+    if classes < MIN_PERMITTED:
         return ()
     random = np.random.default_rng(seed)
     count = min(LIST_ROWS, len(contexts), max(1, MAX_LIST_LOGITS // classes))
@@ -120,8 +120,10 @@ def sort_classes(plan: GroupedPlan, scores: torch.Tensor) -> IdArray:
 
 
 def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: int) -> Outcomes | None:
-    """What the last look finds of the k best permitted classes; None where the row is left to others before it."""
+    """What the last look finds of the k best permitted classes; None where it would score all, or be left out."""
     assert plan.compiled is not None, "graphs take no looks"
+    if permitted.size < MIN_PERMITTED:
+        return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
     search = Search(list_looks(plan.settings, k, plan.order.size), k, plan.beside, UNWEIGHTED, NEVER_ENOUGH)
     result = plan.compiled(row.context, search, ClassFilter(np.sort(permitted)[None]), features)

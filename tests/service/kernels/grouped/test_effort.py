@@ -104,6 +104,25 @@ def test_all_classes_of_a_short_allow_list_are_scored(promise_head, count):
     assert (top.ids[:, :, None] == wanted.ids[:, None, :]).any(axis=1).mean() >= 0.999
 
 
+@pytest.mark.parametrize(("first", "last"), [(30, 3000), (300, 3000), (1500, PROMISE_CLASSES)])
+def test_rows_whose_best_classes_are_not_permitted_keep_the_promise(promise_head, first, last):
+    """Of classes of neighbouring ranks previews tell little, so that such rows are answered exactly."""
+    lists = np.sort(find_best(near, last)[:, first:], axis=1)
+    for k in (1, 5):
+        top = promise_head.topk(near, k, allow=lists, risk=True)
+        wanted = find_best(near, first + k)[:, first:]
+        assert (top.ids[:, :, None] == wanted[:, None, :]).any(axis=1).mean() >= 0.98
+        assert (top.risk == 0).any()
+
+
+def test_a_list_means_the_same_as_what_it_permits_or_forbids(promise_head):
+    for count in (1500, 3000, 3900):
+        permitted = np.arange(0, PROMISE_CLASSES, 1)[:count]
+        forbidden = np.arange(count, PROMISE_CLASSES)
+        by_allow, by_ban = promise_head.topk(near, 5, allow=permitted), promise_head.topk(near, 5, ban=forbidden)
+        np.testing.assert_array_equal(by_allow.ids, by_ban.ids)
+
+
 def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):
     check_rows_alone(promise_head, near, (1, 5, 30))
 
@@ -123,11 +142,11 @@ def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_d
     rows, banned = near[:32], 1000
     best = find_best(rows, banned + 5)
     result, other = (each.topk(rows, 5, ClassFilter(ban=best[:, :banned])) for each in (plan, without))
-    deep = other.risk > SURE_MISS
+    deep, exact = other.risk > SURE_MISS, result.risk == 0
     assert deep.any()
-    assert (result.risk[deep] == 0).all()
-    np.testing.assert_array_equal(result.ids[deep], best[deep, banned:])
-    np.testing.assert_array_equal(result.risk[~deep], other.risk[~deep])
+    assert exact[deep].all()
+    np.testing.assert_array_equal(result.ids[exact], best[exact, banned:])
+    np.testing.assert_array_equal(result.risk[~exact], other.risk[~exact])
     assert (other.ids[deep][:, :, None] == best[deep, None, banned:]).any(axis=1).mean() >= 0.9
 
 

@@ -1,0 +1,75 @@
+"""The estimate of a look at rows with lists is fitted to lists that are made up."""
+
+import numpy as np
+import pytest
+from shortlist.plans.grouped import list_looks
+from shortlist_exporter.verify.list_effort import (
+    LISTS,
+    MIN_PERMITTED,
+    RankedRow,
+    draw_size,
+    fit_list_effort,
+    search_permitted,
+)
+
+from tests.support.heads.grouped import DIM, PROMISE_CLASSES, promise_contexts
+from tests.support.layers import logits_of, make_dense
+
+pytestmark = pytest.mark.slow
+dense = make_dense(PROMISE_CLASSES, DIM)
+contexts = promise_contexts.contexts[-50:]
+
+
+@pytest.fixture
+def row():
+    random = np.random.default_rng(1)
+    order = np.argsort(-logits_of(dense, contexts[:1])[0], kind="stable")
+    return RankedRow(contexts[:1], order, random.permutation(order), random.permutation(order))
+
+
+def test_sizes_are_as_often_small_as_large():
+    random = np.random.default_rng(0)
+    sizes = np.array([draw_size(random, 10, 1000) for _ in range(2000)])
+    assert sizes.min() >= 10
+    assert sizes.max() < 1000
+    assert 0.45 < (sizes < 100).mean() < 0.55
+
+
+@pytest.mark.parametrize("make_list", LISTS)
+def test_lists_hold_classes_once(row, make_list):
+    permitted = make_list(row, np.random.default_rng(2))
+    assert 0 < permitted.size < PROMISE_CLASSES
+    assert np.unique(permitted).size == permitted.size
+
+
+def test_what_a_search_of_a_list_misses_is_counted(promise_head, row):
+    plan = promise_head.plan
+    allowed = row.order[1200:]
+    outcome = search_permitted(plan, row, allowed, 10)
+    top = plan.compiled
+    assert outcome is not None
+    assert 0 <= outcome.missed[0] <= 1
+    assert top is not None
+    assert len(list_looks(plan.settings, 10, PROMISE_CLASSES)) == 2
+    assert search_permitted(plan, row, row.order[-MIN_PERMITTED + 1 :], 10) is None
+
+
+def test_the_estimate_of_rows_without_their_best_classes_is_higher(promise_head):
+    plan = promise_head.plan
+    weights = np.array(fit_list_effort(plan, dense.module, contexts, 0))
+    odds = []
+    for first in (0, 1200):
+        some = []
+        for one in contexts[:20]:
+            order = np.argsort(-logits_of(dense, one[None])[0], kind="stable")
+            outcome = search_permitted(plan, RankedRow(one[None], order, order, order), order[first : first + 2500], 5)
+            assert outcome is not None
+            some.append(outcome.features[0] @ weights[:-1] + weights[-1])
+        odds.append(np.mean(some))
+    assert odds[1] > odds[0] + 1
+
+
+def test_a_head_of_few_classes_needs_no_estimate(promise_head):
+    plan = promise_head.plan
+    few = type("Few", (), {"order": plan.order[:100]})()
+    assert fit_list_effort(few, dense.module, contexts, 0) == ()
