@@ -15,6 +15,7 @@
 
 enum {
     MAX_LISTED_CLASSES = 2048, /* so few permitted classes are all candidates, without previews */
+    LISTED_PER_EXACT_SCORE = 4, /* of classes that bans leave */
     TERMS_TOGETHER = 64,       /* of a tail, whose log-sum is taken at once */
 };
 
@@ -246,6 +247,11 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
+/* Whether the row's best classes are nearly all banned, and those left are too many to be scored as a whole. */
+static int is_left_to_others(const struct row_search *row) {
+    return row->permitted > MAX_LISTED_CLASSES && is_deep(row->depth, row->search->k);
+}
+
 /* Takes one look; returns whether it has found enough. A row whose best classes are nearly all banned gets the odds of
  * INFINITY: others prove its answer. */
 static int take_look(struct row_search *row, int64_t number) {
@@ -253,12 +259,14 @@ static int take_look(struct row_search *row, int64_t number) {
     limit_look(row, number);
     const uint8_t *permitted = row->lists && number && row->is_marked ? row->scratch->permitted : NULL;
     int listed = permitted && row->permitted <= MAX_LISTED_CLASSES;
+    if (listed && row->banned) /* what bans leave may differ by less than int8 rows tell */
+        row->limits.full_view = max_of(row->limits.full_view, row->permitted / LISTED_PER_EXACT_SCORE);
     int64_t count = listed ? list_permitted(row->head, row->scratch)
                            : choose_candidates(row->head, &row->limits, row->row_scale, permitted, row->classes,
                                                row->scratch, &row->look.bar);
     count = score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
-    int enough = is_enough(row, number, count) || listed, deep = is_deep(row->depth, search->k);
+    int enough = is_enough(row, number, count) || listed, deep = is_left_to_others(row);
     if (listed || deep) *row->answer.odds = listed ? -INFINITY : INFINITY;
     return enough || (deep && search->weights);
 }
@@ -267,7 +275,7 @@ static int take_look(struct row_search *row, int64_t number) {
 static void take_looks(struct row_search *row) {
     const struct grouped_search *search = row->search;
     *row->answer.odds = NAN;
-    if (row->lists && search->weights &&
+    if (row->lists && search->weights && row->permitted > MAX_LISTED_CLASSES &&
         are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;
