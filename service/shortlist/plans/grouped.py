@@ -139,10 +139,10 @@ class GroupedPlan(Plan):
         if not deep:
             return
         exact = self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
-        search = self.plan_search(k, restricts=True)._replace(weights=())
         for row in deep:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
+                search = self.plan_search(k, restricts=True)._replace(weights=())
                 result.put([row], self.compiled(some, search, lists))
             else:
                 result.put([row], exact.topk(some, k, lists))
