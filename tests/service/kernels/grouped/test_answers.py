@@ -8,23 +8,26 @@ from shortlist.kernels.native.library import open_kernels
 
 from tests.support.heads.grouped import PROMISE_CLASSES as CLASSES
 from tests.support.heads.grouped import promise_contexts
+from tests.support.layers import logits_of, make_dense
 
 pytestmark = pytest.mark.skipif(open_kernels() is None, reason="graphs answer every row the long way")
 
 K = 5
 ROWS = promise_contexts.contexts[-8:]
+BEST = np.argsort(-logits_of(make_dense(CLASSES, ROWS.shape[1]), ROWS[:1])[0], kind="stable")
 SHARED = {
     "a ban": {"ban": [3]},
     "bans twice and in disorder": {"ban": [9, 3, 3, 9, 1]},
     "padding": {"ban": np.array([7, -1, -1])},
     "many bans": {"ban": np.arange(0, CLASSES, 3)},
     "nearly all banned": {"ban": np.arange(4, CLASSES)},
+    "the best of one row banned": {"ban": BEST[:300]},
     "few allowed": {"allow": np.array([[11, 12, 13]], np.int32)},
     "many allowed": {"allow": np.arange(0, CLASSES, 2)},
     "both": {"allow": np.arange(0, CLASSES, 2), "ban": [0, 2, 4]},
     "none is left": {"allow": [1, 2], "ban": [2, 1]},
 }
-LEFT = {"nearly all banned"}  # to the long way
+LEFT = {"the best of one row banned"}  # to the long way
 WRONG = {
     "no class": [CLASSES],
     "true among numbers": [1, True],
