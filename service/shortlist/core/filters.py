@@ -195,12 +195,16 @@ def sort_ids(ids: npt.ArrayLike) -> IdArray:
 
 
 def mark_members(ids: IdArray, others: IdArray | IntArray) -> BoolArray:
-    """[m]: which of `ids` [m] are among `others` [n]; few in many are looked up one by one."""
+    """[m]: which of `ids` [m], of which -1 is none, are among `others` [n]; few in many are looked up one by one."""
     if others.size <= MANY_TIMES * ids.size:
         return np.isin(ids, others)
-    ascending = others if bool((others[1:] >= others[:-1]).all()) else np.sort(others)
-    marks: BoolArray = ascending[np.minimum(np.searchsorted(ascending, ids), others.size - 1)] == ids
-    return marks
+    if bool((others[1:] >= others[:-1]).all()):
+        marks: BoolArray = others[np.minimum(np.searchsorted(others, ids), others.size - 1)] == ids
+        return marks
+    table = np.zeros(max(int(others.max()), int(ids.max(initial=0))) + 1, bool)  # to sort them would take longer
+    table[others] = True
+    members: BoolArray = table[ids] & (ids >= 0)
+    return members
 
 
 def mask_others(scores: FloatArray, ids: IdArray | IntArray) -> FloatArray:

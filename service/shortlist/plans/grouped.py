@@ -143,6 +143,7 @@ class GroupedPlan(Plan):
         for row in deep:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
+                search = self.plan_search(k, restricts=True)._replace(weights=())
                 result.put([row], self.compiled(some, search, lists))
             else:
                 result.put([row], exact.topk(some, k, lists))

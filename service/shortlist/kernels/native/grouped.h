@@ -276,11 +276,12 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
-/* Whether others should answer a row with lists: its best classes are nearly all banned, or by the last look it stays
+/* Whether others should answer a row with lists that permit too many classes to score them all: its best classes are nearly all banned, or by the last look it stays
  * doubtful which of the permitted ones they are. */
 static int is_left(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     int is_last = number == search->looks - 1;
+    if (row->permitted <= MAX_LISTED_CLASSES) return 0;
     return is_deep(row->depth, search->k) || (row->lists && is_last && *row->answer.odds > search->list_bar);
 }
 
@@ -304,7 +305,7 @@ static int take_look(struct row_search *row, int64_t number) {
 static void take_looks(struct row_search *row) {
     const struct grouped_search *search = row->search;
     *row->answer.odds = NAN;
-    if (row->lists && search->weights &&
+    if (row->lists && search->weights && row->permitted > MAX_LISTED_CLASSES &&
         are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;

@@ -18,7 +18,7 @@ enum {
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
     PROBED_CLASSES_PER_BAN = 40,  /* in the best groups: half of them score under such bans, about */
-    PROBED_CLASSES_DIVISOR = 4,   /* of more of all classes, groups tell nothing */
+    PROBED_CLASSES_DIVISOR = 4,   /* of all classes, at most: more bans than that asks for have to score as well */
 };
 
 /* How many classes the head has: positions count them block by block. */
@@ -125,8 +125,9 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
  * context are over the scores of all groups but the best. The groups' scores are there. */
 static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
                           int64_t banned, const struct scratch *scratch) {
-    int64_t opened = PROBED_CLASSES_PER_BAN * banned;
-    if (!lists->ban || banned <= DEEP_BANS || opened > count_classes(head) / PROBED_CLASSES_DIVISOR) return 0;
+    int64_t opened = PROBED_CLASSES_PER_BAN * banned, most = count_classes(head) / PROBED_CLASSES_DIVISOR;
+    if (!lists->ban || banned <= DEEP_BANS) return 0;
+    if (opened > most) opened = most;
     float level = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
     struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
     return probe_bans(head, bans, context, level, FIRST_PROBED_BANS, banned) &&

@@ -150,6 +150,15 @@ def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_d
     assert (other.ids[deep][:, :, None] == best[deep, None, banned:]).any(axis=1).mean() >= 0.9
 
 
+def test_all_classes_that_long_bans_of_the_best_leave_are_compared_closely(promise_head):
+    """They differ by less than int8 rows tell, and none of them can have been missed."""
+    rows, left = near[:64], 1500
+    best = find_best(rows, PROMISE_CLASSES - left + 5)
+    result = promise_head.plan.topk(rows, 5, ClassFilter(ban=best[:, :-5]))
+    assert (result.risk == 0).all()
+    assert (result.ids[:, :, None] == best[:, None, -5:]).any(axis=1).mean() >= 0.999
+
+
 @pytest.mark.parametrize("size", [3, 100, 2500])
 def test_the_best_of_an_allow_list_are_found(promise_head, size):
     allowed = np.random.default_rng(size).permutation(PROMISE_CLASSES)[:size]
