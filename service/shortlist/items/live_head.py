@@ -11,7 +11,7 @@ import numpy as np
 from shortlist.core.bias import Bias
 from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.core.results import PROVED_NORMALIZERS, FloatArray, IdArray, PlanResult, TopK
 from shortlist.head import Head
 from shortlist.plans.common.base import Plan, map_chunks
 from shortlist.plans.common.list_costs import MOST_ASKED
@@ -20,7 +20,7 @@ from shortlist.plans.common.normalizer import check_overflow, cover_classes, log
 from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
-from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged
+from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged, sum_hidden
 
 
 class LiveHead(Head):
@@ -90,7 +90,9 @@ class LiveHead(Head):
             assert exact is not None
             return np.concatenate(map_chunks(exact, rows, lambda some, _: sum_base(exact, some, changes)))
 
-        return BaseLayer(score, None if exact is None else sum_rest)
+        is_estimate = plan is self.plan and self.manifest.normalizer not in PROVED_NORMALIZERS
+        weight = changes.hidden_weight if is_estimate else None
+        return BaseLayer(score, None if exact is None else sum_rest, weight)
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """As `Head.compute_logits`; -inf for items that were removed."""
@@ -120,7 +122,8 @@ class LiveHead(Head):
         """[B] log-normalisers of a call that scores the bundle's `own` classes [B, m], of these logits, exactly."""
         base = plan.compute_log_normalizer(contexts, own, logits)
         layer = self.open_base_layer(plan, changes)
-        return correct_normalizer(base, contexts, changes.score(contexts), changes, layer)
+        off = sum_hidden(contexts, np.zeros(len(contexts), bool), changes, layer)
+        return correct_normalizer(base, contexts, changes.score(contexts), off, changes, layer)
 
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""

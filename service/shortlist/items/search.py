@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.core.filters import ClassFilter, Lists
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, IntArray, PlanResult
+from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import RowLists
+from shortlist.kernels.growing_previews import PreviewedClasses
 from shortlist.plans.common.list_ways import put_rows
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
@@ -34,11 +35,13 @@ class BaseLayer(NamedTuple):
     """What the bundle says of its own classes.
 
     score: contexts [b, d], ids [b, m] -> their exact logits [b, m]. sum_rest: contexts [b, d] -> [b] the log of the sum
-    of exp(logit) over all classes that were not changed; None where the bundle has no dense layer.
+    of exp(logit) over all classes that were not changed; None where the bundle has no dense layer. hidden_weight: how
+    much changed classes weigh together, near enough beside normalisers that are estimates; None elsewhere.
     """
 
     score: Callable[[FloatArray, IdArray], FloatArray]
     sum_rest: Callable[[FloatArray], FloatArray] | None
+    hidden_weight: PreviewedClasses | None
 
 
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]  # contexts [b, d], k, their lists
@@ -152,7 +155,8 @@ def merge_rows(
     if logits.shape[1]:
         for row, row_logits in enumerate(logits):
             merge_row(merged, row, row_logits, changes.ids, class_filter)
-    normalizer = correct_normalizer(base.log_normalizer, contexts, logits, changes, layer)
+    off = sum_hidden(contexts, base.scored == changes.base_classes, changes, layer)
+    normalizer = correct_normalizer(base.log_normalizer, contexts, logits, off, changes, layer)
     merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
     return merged
 
@@ -192,19 +196,38 @@ def merge_row(result: PlanResult, row: int, logits: FloatArray, items: IdArray, 
     result.ids[row, : order.size], result.logits[row, : order.size] = ids[order], scores[order]
 
 
+def sum_hidden(contexts: FloatArray, are_exact: BoolArray, changes: Snapshot, layer: BaseLayer) -> FloatArray:
+    """[B] the logs of the sums of exp(logit) over the bundle's classes that were changed.
+
+    are_exact: [B], whether the normaliser of each row is, so that the sum has to be, too.
+    """
+    if not changes.hidden.size:
+        return np.full(len(contexts), -np.inf, np.float32)
+    if layer.hidden_weight is None or are_exact.all():
+        return changes.table.sum_logits(layer.score(contexts, repeat_rows(changes.hidden, len(contexts))))
+    sums = layer.hidden_weight.sum(contexts)
+    if are_exact.any():
+        rows = contexts[are_exact]
+        sums[are_exact] = changes.table.sum_logits(layer.score(rows, repeat_rows(changes.hidden, len(rows))))
+    return sums
+
+
 def correct_normalizer(
-    log_normalizer: FloatArray, contexts: FloatArray, logits: FloatArray, changes: Snapshot, layer: BaseLayer
+    log_normalizer: FloatArray,
+    contexts: FloatArray,
+    logits: FloatArray,
+    off: FloatArray,
+    changes: Snapshot,
+    layer: BaseLayer,
 ) -> FloatArray:
     """[B] float32: log-normalisers of the bundle's classes without those changed, and with the changed items.
 
-    logits: [B, n], of the changed items. What is taken off are the exact scores of hidden classes, though an estimated
-    normaliser may have held others of them; where hardly anything is left, all the rest is summed.
+    logits: [B, n], of the changed items. off: [B], logs of what is taken off. That is of all hidden classes, though an
+    estimated normaliser may have held others of them; where hardly anything is left, all the rest is summed.
     """
     if not (changes.size or changes.hidden.size):
         return log_normalizer
-    sum_logits, hidden = changes.table.sum_logits, repeat_rows(changes.hidden, len(contexts))
-    off = sum_logits(layer.score(contexts, hidden)) if hidden.size else np.float32(-np.inf)
-    added = sum_logits(logits)
+    added = changes.table.sum_logits(logits)
     peak = np.maximum(log_normalizer, added).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who asked
         old = np.exp(log_normalizer - peak)
