@@ -20,7 +20,7 @@ from shortlist.plans.common.normalizer import check_overflow, cover_classes, log
 from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
-from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged, sum_hidden
+from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged
 
 
 class LiveHead(Head):
@@ -91,8 +91,7 @@ class LiveHead(Head):
             return np.concatenate(map_chunks(exact, rows, lambda some, _: sum_base(exact, some, changes)))
 
         is_estimate = plan is self.plan and self.manifest.normalizer not in PROVED_NORMALIZERS
-        weight = changes.hidden_weight if is_estimate else None
-        return BaseLayer(score, None if exact is None else sum_rest, weight)
+        return BaseLayer(score, None if exact is None else sum_rest, is_estimate)
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """As `Head.compute_logits`; -inf for items that were removed."""
@@ -122,8 +121,8 @@ class LiveHead(Head):
         """[B] log-normalisers of a call that scores the bundle's `own` classes [B, m], of these logits, exactly."""
         base = plan.compute_log_normalizer(contexts, own, logits)
         layer = self.open_base_layer(plan, changes)
-        off = sum_hidden(contexts, np.zeros(len(contexts), bool), changes, layer)
-        return correct_normalizer(base, contexts, changes.score(contexts), off, changes, layer)
+        are_estimates = np.full(len(contexts), layer.is_estimate)
+        return correct_normalizer(base, contexts, changes.score(contexts), are_estimates, changes, layer)
 
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""

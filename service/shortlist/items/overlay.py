@@ -19,6 +19,7 @@ from .names import GrowingNames, follow_nobody
 from .table import MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
+DEAD_DIVISOR = 4  # of the rows that are items: so many may be none any more
 MIN_PREVIEWED = 2048  # hidden classes; the exact logits of fewer take no longer
 
 
@@ -186,8 +187,8 @@ class ItemOverlay:
             self.previews.append(self.hidden[self.previews.size : last])
 
     def drop_dead_rows(self) -> None:
-        """Copy the rows that are items where most of them are none any more: else they would be scored for ever."""
-        if self.table.size - len(self.live_rows) > max(MIN_ROWS, len(self.live_rows)):
+        """Copy the rows that are items where many are none any more: else they would be scored for ever."""
+        if self.table.size - len(self.live_rows) > max(MIN_ROWS, len(self.live_rows) // DEAD_DIVISOR):
             self.copy_live_rows(0)
 
     def copy_live_rows(self, room: int) -> None:
