@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,17 +54,17 @@ class GrowingPreviews:
 
     def grow(self, blocks: int) -> None:
         """Make room for so many blocks and more; who reads finds what there is in the old arrays and in the new."""
-        arrays = self.allocate(2 * blocks)
-        for array, old in zip(arrays, (self.previews, self.scale, self.shift), strict=True):
-            array[: len(old)] = old
-        self.previews, self.scale, self.shift = arrays
+        previews, scale, shift = self.allocate(2 * blocks)
+        last = len(self.scale)
+        previews[:last], scale[:last], shift[:last] = self.previews, self.scale, self.shift
+        self.previews, self.scale, self.shift = previews, scale, shift
 
     def open(self, ids: IdArray) -> PreviewedClasses:
         """The first classes, which are `ids` [n], n from 1; those appended later change nothing in it."""
         blocks = np.array([0, ceil(ids.size / LANES)])
         stage = SecondStage(self.rows, self.projection, blocks, self.previews, self.scale, self.shift)
-        tables = {"chooser": self.chooser, "ids": ids, "offsets": np.array([0, ids.size])}
-        tables["tail"] = np.zeros(1, np.float32)
+        offsets, tail = np.array([0, ids.size]), np.zeros(1, np.float32)
+        tables: dict[str, npt.NDArray[Any]] = {"chooser": self.chooser, "ids": ids, "offsets": offsets, "tail": tail}
         struct = self.rows.struct
         return PreviewedClasses(Loops(tables, self.dim, 1, False, (struct.logit_scale, struct.soft_cap), stage))
 
