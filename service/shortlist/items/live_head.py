@@ -65,6 +65,10 @@ class LiveHead(Head):
         assert isinstance(other, type(self))
         return other
 
+    def computes_rows_alone(self, plan: Plan) -> bool:
+        """Whether to gather rows saves nothing: what changed is scored row by row, as is all but the dense layer."""
+        return self.threads == 1 and plan is not self.exact and self.is_changed
+
     def run(
         self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
     ) -> PlanResult:

@@ -40,6 +40,8 @@ class GrowingPreviews:
 
     def append(self, ids: IdArray) -> None:
         """Append classes [m]."""
+        if not ids.size:
+            return
         last = self.size + ids.size
         if last > self.scale.size:
             self.grow(ceil(last / LANES))
