@@ -177,7 +177,7 @@ def test_removed_classes_leave_the_best_of_the_others(heads, gone, exact):
 
 
 def test_many_removed_classes_weigh_by_previews_what_they_weigh_exactly(promise_head, monkeypatch):
-    """Normalisers that are estimates lose what exact ones lose, but for rounding of previews; exact ones lose it all."""
+    """Normalisers that are estimates lose what exact ones lose, but for the rounding of previews."""
     head, rows = promise_head, grouped.promise_contexts.contexts[:40]
     overlay = ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops)
     live = LiveHead.make(head, overlay)
