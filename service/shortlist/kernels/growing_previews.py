@@ -31,6 +31,7 @@ class GrowingPreviews:
         self.dim = self.weight.shape[1]
         self.projection, self.chooser = np.eye(self.dim, dtype=np.float32), np.zeros((self.dim, 1), np.float32)
         self.previews, self.scale, self.shift = self.allocate(MIN_BLOCKS)
+        self.latest: PreviewedClasses | None = None
 
     def allocate(self, blocks: int) -> tuple[Bytes, FloatArray, FloatArray]:
         """Blocks of previews of nothing: levels, and by class what a level stands for and what is added."""
@@ -63,19 +64,27 @@ class GrowingPreviews:
 
     def open(self, ids: IdArray) -> PreviewedClasses:
         """The first classes, which are `ids` [n], n from 1; those appended later change nothing in it."""
+        latest = self.latest
+        if latest is None or latest.size != ids.size:
+            latest = self.latest = self.make_classes(ids)
+        return latest
+
+    def make_classes(self, ids: IdArray) -> PreviewedClasses:
+        """The same, made anew."""
         blocks = np.array([0, ceil(ids.size / LANES)])
         stage = SecondStage(self.rows, self.projection, blocks, self.previews, self.scale, self.shift)
         offsets, tail = np.array([0, ids.size]), np.zeros(1, np.float32)
         tables: dict[str, npt.NDArray[Any]] = {"chooser": self.chooser, "ids": ids, "offsets": offsets, "tail": tail}
         struct = self.rows.struct
-        return PreviewedClasses(Loops(tables, self.dim, 1, False, (struct.logit_scale, struct.soft_cap), stage))
+        loops = Loops(tables, self.dim, 1, False, (struct.logit_scale, struct.soft_cap), stage)
+        return PreviewedClasses(loops, ids.size)
 
 
 class PreviewedClasses:
-    """Sums over classes by their previews, and by exact logits of the heaviest. Threads may share it."""
+    """Sums over `size` classes by their previews, and by exact logits of the heaviest. Threads may share it."""
 
-    def __init__(self, loops: Loops) -> None:
-        self.loops = loops
+    def __init__(self, loops: Loops, size: int) -> None:
+        self.loops, self.size = loops, size
 
     def sum(self, contexts: FloatArray) -> FloatArray:
         """[B] the log of the sum of exp(logit) over the classes, for `contexts` [B, d]."""

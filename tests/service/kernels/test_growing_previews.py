@@ -76,10 +76,11 @@ def test_classes_appended_later_change_no_sum(rows):
     late = previews.open(ids[:1001])
     previews.append(ids[1005:])
     assert previews.scale.size > MIN_BLOCKS * LANES
-    for opened in (before, late, previews.open(ids[:1001])):
+    whole = previews.open(ids)
+    anew = previews.open(ids[:1001])
+    for opened in (before, late, anew):
         np.testing.assert_array_equal(opened.sum(contexts), sums)
-    whole = previews.open(ids).sum(contexts)
-    np.testing.assert_allclose(whole, sum_exactly(rows, contexts, ids), atol=0.003)
+    np.testing.assert_allclose(whole.sum(contexts), sum_exactly(rows, contexts, ids), atol=0.003)
 
 
 def test_no_classes_and_rows_of_zeros(target):
