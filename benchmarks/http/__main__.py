@@ -118,6 +118,7 @@ def add_changes_flags(command: argparse.ArgumentParser) -> None:
     add("--changes", type=parse_positive, default=1000, help="items a second (default: %(default)s)")
     add("--batch", type=parse_positive, default=10, help="items changed by a request (default: %(default)s)")
     add("--kills", type=int, default=5, help="of servers, at random moments (default: %(default)s)")
+    add("--removed", type=int, default=0, help="items of the export gone before the changes (default: %(default)s)")
 
 
 def add_peers_flags(command: argparse.ArgumentParser) -> None:
@@ -178,7 +179,7 @@ def run_http_command(args: argparse.Namespace) -> int:
     if args.command == "changes":
         from benchmarks.http.changes.run import ChangePlan, run_changes
 
-        plan_fields = (args.classes, args.seconds, args.queries, args.changes, args.batch, args.kills)
+        plan_fields = (args.classes, args.seconds, args.queries, args.changes, args.batch, args.kills, args.removed)
         return run_changes(args.cache, ChangePlan(*plan_fields))
     from .peers import run_peers
 

@@ -101,7 +101,8 @@ class Feed:
         now = time.perf_counter()
         for name, vector, item in zip(names, vectors, ids, strict=True):
             self.living[name], self.ids[name] = vector, item
-        self.recent.append(vectors[0])
+        if names:
+            self.recent.append(vectors[0])
         for name in gone:
             vector = self.leaving.pop(name, None)
             if vector is None:

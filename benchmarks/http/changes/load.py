@@ -21,6 +21,8 @@ PROBE_SCALE = 3.0  # of an item's vector, by which the item is looked for
 SCORE_ERROR = 1e-3  # of a score over HTTP, relative: far more than rounding
 LOGPROB_ERROR = 1e-3  # nats: far more than rounding, and far less than by what vectors of two items differ
 COUNTED_IDS = 4096  # in a request
+REMOVED_TOGETHER = 1_000  # items, before the changes
+NO_VECTORS = np.empty((0, DIM), np.float32)
 REPORT_SECONDS = 30.0  # from one line on how far a load is to the next
 
 
@@ -62,6 +64,13 @@ class Load:
         finally:
             reports.cancel()
         return self.result
+
+    async def remove(self, count: int) -> None:
+        """Remove so many items of the export."""
+        for start in range(0, count, REMOVED_TOGETHER):
+            gone = [self.feed.choose_base() for _ in range(min(REMOVED_TOGETHER, count - start))]
+            await self.client.put_items(MODEL_NAME, remove=gone)
+            self.feed.acknowledge([], NO_VECTORS, gone, [])
 
     async def report_all(self, seconds: float) -> None:
         """Say again and again how far the load is, and what the queries since the last time took."""

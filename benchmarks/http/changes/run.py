@@ -34,7 +34,10 @@ PROMISES = {"lost": 0, "removed_served": 0, "not_visible": 0, "visible_ms": 1000
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """classes: V. seconds: of each part. queries, changes: a second. batch: changes in a request. kills: of servers."""
+    """classes: V. seconds: of each part. queries, changes: a second. batch: changes in a request. kills: of servers.
+
+    removed: how many items of the export are removed before queries are measured beside changes.
+    """
 
     classes: int
     seconds: float
@@ -42,6 +45,7 @@ class ChangePlan:
     changes: float
     batch: int
     kills: int
+    removed: int = 0
 
 
 def start_server(cache: Path, repository: Path, logs: Path) -> Process:
@@ -101,6 +105,7 @@ async def measure_load(url: str, feed: Feed, plan: ChangePlan) -> tuple[LoadResu
         load = Load(client, feed, contexts)
         await load.run(min(2.0, plan.seconds), plan.queries, 0, plan.batch)
         before = await load.run(min(plan.seconds, MAX_BEFORE_SECONDS), plan.queries, 0, plan.batch)
+        await load.remove(plan.removed)
         return before, await load.run(plan.seconds, plan.queries, plan.changes, plan.batch)
 
 

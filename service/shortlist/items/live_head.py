@@ -11,7 +11,7 @@ import numpy as np
 from shortlist.core.bias import Bias
 from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK
+from shortlist.core.results import PROVED_NORMALIZERS, FloatArray, IdArray, PlanResult, TopK
 from shortlist.head import Head
 from shortlist.plans.common.base import Plan, map_chunks
 from shortlist.plans.common.list_costs import MOST_ASKED
@@ -65,6 +65,10 @@ class LiveHead(Head):
         assert isinstance(other, type(self))
         return other
 
+    def computes_rows_alone(self, plan: Plan) -> bool:
+        """Whether to gather rows saves nothing: what changed is scored row by row, as is all but the dense layer."""
+        return self.threads == 1 and plan is not self.exact and self.is_changed
+
     def run(
         self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None = None
     ) -> PlanResult:
@@ -90,7 +94,8 @@ class LiveHead(Head):
             assert exact is not None
             return np.concatenate(map_chunks(exact, rows, lambda some, _: sum_base(exact, some, changes)))
 
-        return BaseLayer(score, None if exact is None else sum_rest)
+        is_estimate = plan is self.plan and self.manifest.normalizer not in PROVED_NORMALIZERS
+        return BaseLayer(score, None if exact is None else sum_rest, is_estimate)
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """As `Head.compute_logits`; -inf for items that were removed."""
@@ -120,7 +125,8 @@ class LiveHead(Head):
         """[B] log-normalisers of a call that scores the bundle's `own` classes [B, m], of these logits, exactly."""
         base = plan.compute_log_normalizer(contexts, own, logits)
         layer = self.open_base_layer(plan, changes)
-        return correct_normalizer(base, contexts, changes.score(contexts), changes, layer)
+        are_estimates = np.full(len(contexts), layer.is_estimate)
+        return correct_normalizer(base, contexts, changes.score(contexts), are_estimates, changes, layer)
 
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""

@@ -11,12 +11,16 @@ import numpy as np
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
+from shortlist.kernels.exact_rows import CompiledGather
+from shortlist.kernels.growing_previews import GrowingPreviews, PreviewedClasses
 
 from .batch import ItemBatch, Key
 from .names import GrowingNames, follow_nobody
 from .table import MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
+DEAD_DIVISOR = 4  # of the rows that are items: so many may be none any more
+MIN_PREVIEWED = 2048  # hidden classes; the exact logits of fewer take no longer
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Snapshot:
     classes: V and the ids added. base_classes: V. moment: how many times changes were made before it. table, size: the
     vectors of changed items, its first `size` rows. hidden: [1, m] int64, the bundle's classes that were replaced or
     removed. hidden_since: [V] int32, the moment from which on each class is hidden; later ones change nothing here.
+    previews: of the hidden classes and of those hidden later, or None.
     """
 
     classes: int
@@ -35,6 +40,7 @@ class Snapshot:
     size: int
     hidden: IdArray
     hidden_since: IntArray
+    previews: GrowingPreviews | None
 
     @property
     def ids(self) -> IdArray:
@@ -51,6 +57,12 @@ class Snapshot:
     def dead_rows(self) -> IdArray:
         """The rows [n] of the table that are no items any more."""
         return (~self.table.mark_living(self.size, self.moment)).nonzero()[0]
+
+    @cached_property
+    def hidden_weight(self) -> PreviewedClasses | None:
+        """How much the hidden classes weigh together, nearly; None where they are few, or have no previews."""
+        is_known = self.previews is not None and self.previews.size >= self.hidden.size >= MIN_PREVIEWED
+        return self.previews.open(self.hidden[0]) if self.previews is not None and is_known else None
 
     def mark_hidden(self, ids: IdArray) -> BoolArray:
         """Whether each of the bundle's classes `ids` [...] is hidden; what -1 gets means nothing."""
@@ -80,8 +92,15 @@ class ItemOverlay:
     position: of the last change that holds. names: of the items; None where they have ids alone.
     """
 
-    def __init__(self, manifest: Manifest, names: Names | None, position: int, threads: int = 1) -> None:
-        """position: up to which change the bundle itself holds them."""
+    def __init__(
+        self,
+        manifest: Manifest,
+        names: Names | None,
+        position: int,
+        threads: int = 1,
+        rows: CompiledGather | None = None,
+    ) -> None:
+        """position: up to which change the bundle itself holds them. rows: of the bundle's classes, where loops do."""
         self.classes = self.base_classes = manifest.classes
         self.names = None if names is None else GrowingNames.grow(names)
         self.position = self.exported_position = position
@@ -89,6 +108,7 @@ class ItemOverlay:
         self.table = ItemTable(manifest.dim, MIN_ROWS, manifest.logit_scale, manifest.soft_cap, threads)
         self.moment, self.hidden_count, self.hidden = 0, 0, np.zeros(MIN_ROWS, np.int64)
         self.hidden_since: IntArray = np.empty(0, np.int32)  # made when the first class is hidden
+        self.previews = None if rows is None else GrowingPreviews(rows)
         self.snapshot: Snapshot | None = None
         self.follow = follow_nobody
 
@@ -122,7 +142,7 @@ class ItemOverlay:
         self.position = position
         self.snapshot = Snapshot(
             *(self.classes, self.base_classes, self.moment, self.table, self.table.size),
-            *(self.hidden[None, : self.hidden_count], self.hidden_since),
+            *(self.hidden[None, : self.hidden_count], self.hidden_since, self.previews),
         )
 
     def remove(self, batch: ItemBatch) -> None:
@@ -155,16 +175,20 @@ class ItemOverlay:
     def hide(self, ids: list[int]) -> None:
         """Let the bundle's own classes of these ids answer no more from this moment on."""
         fresh = [item for item in ids if 0 <= item < self.base_classes and self.hidden_since[item] == NEVER]
+        if not fresh:
+            return
         last = self.hidden_count + len(fresh)
         if last > self.hidden.size:
             self.hidden = np.concatenate([self.hidden, np.zeros(max(last, self.hidden.size), np.int64)])
         self.hidden[self.hidden_count : last] = fresh
         self.hidden_since[fresh] = self.moment
         self.hidden_count = last
+        if self.previews is not None and last >= MIN_PREVIEWED:
+            self.previews.append(self.hidden[self.previews.size : last])
 
     def drop_dead_rows(self) -> None:
-        """Copy the rows that are items where most of them are none any more: else they would be scored for ever."""
-        if self.table.size - len(self.live_rows) > max(MIN_ROWS, len(self.live_rows)):
+        """Copy the rows that are items where many are none any more: else they would be scored for ever."""
+        if self.table.size - len(self.live_rows) > max(MIN_ROWS, len(self.live_rows) // DEAD_DIVISOR):
             self.copy_live_rows(0)
 
     def copy_live_rows(self, room: int) -> None:

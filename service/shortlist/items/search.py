@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.core.filters import ClassFilter, Lists
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, IntArray, PlanResult
+from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.list_ways import put_rows
 
@@ -27,18 +27,21 @@ from .table import repeat_rows
 
 SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
 LEAST_SHARE = 1e-7  # of a normaliser: what float32 tells of it; less cannot be left of one
-DOUBTFUL_SHARE = 0.01  # of a normaliser that is left: where it is less, what is left is summed anew
+# Of a normaliser that is left: where it is less, what is left is summed anew. Of estimates it is off by less than those
+DOUBTFUL_SHARE, DOUBTFUL_ESTIMATE = 0.01, 1e-4
 
 
 class BaseLayer(NamedTuple):
     """What the bundle says of its own classes.
 
     score: contexts [b, d], ids [b, m] -> their exact logits [b, m]. sum_rest: contexts [b, d] -> [b] the log of the sum
-    of exp(logit) over all classes that were not changed; None where the bundle has no dense layer.
+    of exp(logit) over all classes that were not changed; None where the bundle has no dense layer. is_estimate: whether
+    its normalisers are, but for those of rows that it answered by all classes.
     """
 
     score: Callable[[FloatArray, IdArray], FloatArray]
     sum_rest: Callable[[FloatArray], FloatArray] | None
+    is_estimate: bool
 
 
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]  # contexts [b, d], k, their lists
@@ -152,7 +155,8 @@ def merge_rows(
     if logits.shape[1]:
         for row, row_logits in enumerate(logits):
             merge_row(merged, row, row_logits, changes.ids, class_filter)
-    normalizer = correct_normalizer(base.log_normalizer, contexts, logits, changes, layer)
+    are_estimates = layer.is_estimate & (base.scored != changes.base_classes)
+    normalizer = correct_normalizer(base.log_normalizer, contexts, logits, are_estimates, changes, layer)
     merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
     return merged
 
@@ -192,24 +196,43 @@ def merge_row(result: PlanResult, row: int, logits: FloatArray, items: IdArray, 
     result.ids[row, : order.size], result.logits[row, : order.size] = ids[order], scores[order]
 
 
+def sum_hidden(contexts: FloatArray, are_estimates: BoolArray, changes: Snapshot, layer: BaseLayer) -> FloatArray:
+    """[B] the logs of the sums of exp(logit) over the bundle's classes that were changed; near ones of estimates."""
+    if not changes.hidden.size:
+        return np.full(len(contexts), -np.inf, np.float32)
+    weight = changes.hidden_weight if are_estimates.any() else None
+    if weight is None:
+        return changes.table.sum_logits(layer.score(contexts, repeat_rows(changes.hidden, len(contexts))))
+    sums, others = weight.sum(contexts), ~are_estimates
+    if others.any():
+        rows = contexts[others]
+        sums[others] = changes.table.sum_logits(layer.score(rows, repeat_rows(changes.hidden, len(rows))))
+    return sums
+
+
 def correct_normalizer(
-    log_normalizer: FloatArray, contexts: FloatArray, logits: FloatArray, changes: Snapshot, layer: BaseLayer
+    log_normalizer: FloatArray,
+    contexts: FloatArray,
+    logits: FloatArray,
+    are_estimates: BoolArray,
+    changes: Snapshot,
+    layer: BaseLayer,
 ) -> FloatArray:
     """[B] float32: log-normalisers of the bundle's classes without those changed, and with the changed items.
 
-    logits: [B, n], of the changed items. What is taken off are the exact scores of hidden classes, though an estimated
-    normaliser may have held others of them; where hardly anything is left, all the rest is summed.
+    logits: [B, n], of the changed items. are_estimates: [B], of the normalisers. What is taken off are the scores of
+    all hidden classes, though an estimate may have held others of them; where hardly anything is left, all the rest is
+    summed.
     """
     if not (changes.size or changes.hidden.size):
         return log_normalizer
-    sum_logits, hidden = changes.table.sum_logits, repeat_rows(changes.hidden, len(contexts))
-    off = sum_logits(layer.score(contexts, hidden)) if hidden.size else np.float32(-np.inf)
-    added = sum_logits(logits)
+    added = changes.table.sum_logits(logits)
+    off = sum_hidden(contexts, are_estimates, changes, layer)
     peak = np.maximum(log_normalizer, added).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who asked
         old = np.exp(log_normalizer - peak)
         rest = old - np.exp(off - peak)
-        doubtful = np.flatnonzero(rest < DOUBTFUL_SHARE * old)
+        doubtful = np.flatnonzero(rest < np.where(are_estimates, DOUBTFUL_ESTIMATE, DOUBTFUL_SHARE) * old)
         rest = np.maximum(rest, LEAST_SHARE * old)
         if doubtful.size and layer.sum_rest is not None:
             rest[doubtful] = np.exp(layer.sum_rest(contexts[doubtful]) - peak[doubtful])

@@ -147,7 +147,7 @@ class ScreenLoops(Loops):
             return None
         rows = CompiledGather.open(bundle, threads) if bundle.has_arrays(*SECOND_STAGE_ROLES) else None
         if rows is not None:
-            return cls(bundle, index, threads, SecondStage(bundle, index, rows))
+            return cls(bundle, index, threads, SecondStage.open(bundle, index, rows))
         return cls(bundle, index, threads, None) if bundle.has_arrays("screen_columns", "screen_sets") else None
 
     def score(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import Structure, byref, c_int64, c_void_p, cast
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,32 +33,42 @@ class SecondStageStruct(Structure):
 class SecondStage:
     """The tables of a second stage. pointer: to their struct. Threads may share it."""
 
-    def __init__(self, bundle: Bundle, index: Index, rows: CompiledGather) -> None:
-        """Lay out the previews of a bundle that has all of `ROLES`, cluster by cluster in blocks of `LANES` classes.
-
-        rows: exact rows of the whole layer. Raises NoLibrary.
-        """
-        self.rows, offsets = rows, index["offsets"]
-        self.projection = bundle.map_array("screen_projection")
-        self.blocks = np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // LANES))])
-        places = list_places(offsets, self.blocks)
-        self.previews = share_table(
-            bundle.manifest.digest,
-            "screen-previews",
-            lambda: lay_out_previews(bundle.map_array("screen_previews"), offsets, self.blocks),
-        )
-        self.scale = scatter(bundle.map_array("screen_scales"), places, self.blocks[-1])
-        bias = bundle.map_array("exact_bias")[index["ids"]] if bundle.has_arrays("exact_bias") else None
-        self.bias = None if bias is None else scatter(bias, places, self.blocks[-1])
+    def __init__(
+        self,
+        rows: CompiledGather,
+        projection: FloatArray,
+        blocks: IdArray,
+        previews: Bytes,
+        scale: FloatArray,
+        bias: FloatArray | None,
+    ) -> None:
+        """Take the addresses of arrays, which are named as the struct's fields. rows: of the whole layer."""
+        self.arrays = rows, projection, blocks, previews, scale, bias  # must live as long as their addresses are used
         addresses = (
             cast(rows.table, c_void_p).value,
-            get_address(self.projection, np.float32, "projection"),
-            get_address(self.blocks, np.int64, "blocks"),
-            get_address(self.previews, np.uint8, "previews"),
-            get_address(self.scale, np.float32, "scale"),
-            get_address(self.bias, np.float32, "bias"),
+            get_address(projection, np.float32, "projection"),
+            get_address(blocks, np.int64, "blocks"),
+            get_address(previews, np.uint8, "previews"),
+            get_address(scale, np.float32, "scale"),
+            get_address(bias, np.float32, "bias"),
         )
-        self.pointer = byref(SecondStageStruct(*addresses, self.projection.shape[1], self.previews.shape[1]))
+        self.pointer = byref(SecondStageStruct(*addresses, projection.shape[1], previews.shape[1]))
+
+    @classmethod
+    def open(cls, bundle: Bundle, index: Index, rows: CompiledGather) -> Self:
+        """Lay out the previews of a bundle that has all of `ROLES`, cluster by cluster in blocks of `LANES` classes."""
+        offsets = index["offsets"]
+        blocks = np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // LANES))])
+        places = list_places(offsets, blocks)
+        previews = share_table(
+            bundle.manifest.digest,
+            "screen-previews",
+            lambda: lay_out_previews(bundle.map_array("screen_previews"), offsets, blocks),
+        )
+        scale = scatter(bundle.map_array("screen_scales"), places, blocks[-1])
+        bias = bundle.map_array("exact_bias")[index["ids"]] if bundle.has_arrays("exact_bias") else None
+        wide_bias = None if bias is None else scatter(bias, places, blocks[-1])
+        return cls(rows, bundle.map_array("screen_projection"), blocks, previews, scale, wide_bias)
 
 
 def list_places(offsets: IdArray, blocks: IdArray) -> IdArray:

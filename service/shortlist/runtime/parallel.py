@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from math import ceil
 from time import perf_counter
 from typing import Any
@@ -28,7 +29,11 @@ class ThreadedRows:
         """threads: including the calling one; the others are started when they are first needed."""
         self.threads = threads
         self.row_seconds = 0.0  # by the latest calls; not known yet, so that the first is made by one thread
-        self.others = ThreadPoolExecutor(max(1, threads - 1), "rows")
+
+    @cached_property
+    def others(self) -> ThreadPoolExecutor:
+        """The other threads; a loop that one thread runs has none to make."""
+        return ThreadPoolExecutor(max(1, self.threads - 1), "rows")
 
     def __call__(self, call: Callable[..., Any], *arrays: npt.NDArray[Any], size: int = 1) -> None:
         """Run call(*arrays) on arrays [B, ...], a few rows at a time where threads share them; raises what it raises.

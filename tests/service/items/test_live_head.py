@@ -5,7 +5,7 @@ import pytest
 from shortlist.errors import BadInput
 from shortlist.items.batch import ItemBatch
 from shortlist.items.live_head import LiveHead
-from shortlist.items.overlay import ItemOverlay
+from shortlist.items.overlay import ItemOverlay, Snapshot
 
 from tests.support.heads import grouped
 from tests.support.layers import CLASSES, DIM, make_contexts, make_dense, make_head
@@ -174,6 +174,34 @@ def test_removed_classes_leave_the_best_of_the_others(heads, gone, exact):
     np.testing.assert_array_equal(top.ids, expected)
     logprobs = np.take_along_axis(catalogue.logprobs(ROWS), np.maximum(expected, 0), 1)
     np.testing.assert_allclose(top.logprobs, np.where(expected < 0, -np.inf, logprobs), atol=1e-4)
+
+
+def test_many_removed_classes_weigh_by_previews_what_they_weigh_exactly(promise_head, monkeypatch):
+    """Normalisers that are estimates lose what exact ones lose, but for the rounding of previews."""
+    head, rows = promise_head, grouped.promise_contexts.contexts[:40]
+    overlay = ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops)
+    live = LiveHead.make(head, overlay)
+    removed = np.random.default_rng(0).permutation(grouped.PROMISE_CLASSES)[:3000].tolist()
+    for position, start in enumerate(range(0, 3000, 500)):
+        overlay.apply(position + 1, [ItemBatch.make([], np.empty((0, 0), np.float32), removed[start : start + 500])])
+    near, exact = live.topk(rows, 3), live.topk(rows, 3, exact=True)
+    assert overlay.snapshot.hidden_weight is not None
+    monkeypatch.setattr(Snapshot, "hidden_weight", None)
+    np.testing.assert_allclose(near.logprobs, live.topk(rows, 3).logprobs, atol=0.003)
+    np.testing.assert_array_equal(exact.logprobs, live.topk(rows, 3, exact=True).logprobs)
+    assert not np.isin(near.ids, removed).any()
+
+
+def test_rows_are_gathered_where_that_saves_something(promise_head):
+    overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1)
+    live = LiveHead.make(promise_head, overlay)
+    live.threads = 1
+    assert not live.computes_rows_alone(live.plan)
+    overlay.apply(1, [ItemBatch.make([], np.empty((0, 0), np.float32), [5])])
+    assert live.computes_rows_alone(live.plan)
+    assert not live.computes_rows_alone(live.exact)
+    live.threads = 2
+    assert not live.computes_rows_alone(live.plan)
 
 
 def test_answers_of_a_moment_stay_as_they_were(heads):

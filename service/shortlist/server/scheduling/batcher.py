@@ -22,6 +22,7 @@ from .slices import Slice, Task
 TASK_SECONDS_AVERAGE = ClippedAverage(
     recent_weight=1 - 0.9, clip=2.0
 )  # a batch that took longer than that met a busy system
+LONE_INLINE = 3  # times as long is computed in the event loop where a thread would gain nothing by gathering rows
 MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
 
 
@@ -72,7 +73,10 @@ class Batcher:
 
     def is_small(self, task: Task, rows: int) -> bool:
         """Whether so many rows are expected to fit `inline`; False until this kind of task was timed once."""
-        return not task.separate and self.row_seconds.get(task.kind, math.inf) * rows <= self.inline
+        if task.separate:
+            return False
+        limit = self.inline * LONE_INLINE if task.is_lone else self.inline
+        return self.row_seconds.get(task.kind, math.inf) * rows <= limit
 
     def fits_inline(self, task: Task) -> bool:
         """Whether to call `compute_inline`: nothing runs or waits, and the task is small."""

@@ -30,6 +30,7 @@ class SampleTask:
     class_filter: ClassFilter
     bias: Bias | None
     separate: bool = True
+    is_lone: bool = False
     width: int = 0
     k: int = 0
 

@@ -52,6 +52,10 @@ class Task(Protocol):
         """How widely the plan searches for it; 0 where it does not search."""
 
     @property
+    def is_lone(self) -> bool:
+        """Whether its rows are computed one after the other, so that nothing is gained by gathering them."""
+
+    @property
     def kind(self) -> Hashable:
         """Tasks of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
 

@@ -19,6 +19,7 @@ from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult, To
 from shortlist.decoding.step import BeamSearchRows, choose_rows
 from shortlist.errors import TooLarge
 from shortlist.head import Head
+from shortlist.items.live_head import LiveHead
 from shortlist.plans.common.normalizer import make_scored_topk
 from shortlist.plans.registry import Plan
 
@@ -52,6 +53,10 @@ class SearchTask:
     def argument_bytes(self) -> int:
         lists = self.class_filter.allow, self.class_filter.ban
         return self.contexts.nbytes + sum(ids.nbytes for ids in lists if ids is not None)
+
+    @property
+    def is_lone(self) -> bool:
+        return isinstance(self.head, LiveHead) and self.head.computes_rows_alone(self.plan)
 
     @property
     def width(self) -> int:
@@ -139,6 +144,7 @@ class ScoreTask:
     contexts: FloatArray
     ids: IdArray
     separate: bool = True
+    is_lone: bool = False
     width: int = 0
     k: int = 0
 

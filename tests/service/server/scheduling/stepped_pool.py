@@ -38,10 +38,10 @@ class DoublingTask:
     width = k = 0
     last = 0
 
-    def __init__(self, rows, plan="plan", separate=False, fails=None):
+    def __init__(self, rows, plan="plan", separate=False, fails=None, is_lone=False):
         self.numbers = list(range(DoublingTask.last, DoublingTask.last + rows))
         DoublingTask.last += rows
-        self.plan, self.separate, self.fails = plan, separate, fails
+        self.plan, self.separate, self.fails, self.is_lone = plan, separate, fails, is_lone
         self.row_log = []
         self.calls = 0
 

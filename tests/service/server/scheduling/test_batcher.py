@@ -152,3 +152,14 @@ def test_nobody_waits_for_the_whole_of_anothers_large_request():
         assert large.rows_started < 200
 
     asyncio.run(scenario())
+
+
+def test_work_that_gains_nothing_by_gathering_stays_longer_in_the_event_loop():
+    async def scenario():
+        batcher = Batcher(SteppedPool(), 64, inline=0.001)
+        for milliseconds, gathers, is_lone in ((0.9, True, True), (2.9, False, True), (3.1, False, False)):
+            batcher.row_seconds[DoublingTask(1).kind] = milliseconds / 1e3
+            assert batcher.fits_inline(DoublingTask(1)) == gathers
+            assert batcher.fits_inline(DoublingTask(1, is_lone=True)) == is_lone
+
+    asyncio.run(scenario())
