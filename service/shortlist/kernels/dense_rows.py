@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import ceil
+from time import perf_counter
 from typing import Self
 
 import numpy as np
 
+from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, PlanResult, empty_result
+from shortlist.runtime.parallel import ThreadedRows
 
+from .exact_rows import CompiledGather
 from .lists import point_at_lists
 from .native.arguments import point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .row_answers import RowAnswers
+
+
+RUN_CLASSES = 1024  # as in the library: what threads share
+MAX_CACHED_BYTES = 16 << 20  # of weights that stay in the last cache; larger ones are read faster by the graph
 
 
 class CompiledRanking:
@@ -69,3 +78,33 @@ class DenseRowAnswers(RowAnswers):
         context, logits = point_at(contexts), self.score(contexts)
         dim, classes = self.dim, logits.shape[1]
         return bool(self.function(context, dim, point_at(logits), classes, limits, point_at(memory)))
+
+
+class LayerAnswers(RowAnswers):
+    """Answers one row by its products with the mapped rows of the layer. Threads may share it."""
+
+    def __init__(self, layer: CompiledGather, max_k: int, threads: int) -> None:
+        """layer: without a soft-cap. threads: that may share a call. Raises NoLibrary."""
+        table = layer.struct
+        super().__init__(require_kernels().answer_row_of_layer, layer.table, table.dim, int, max_k)
+        self.layer, self.threaded_runs = layer, ThreadedRows(threads)
+        self.runs = ceil(table.classes / RUN_CLASSES)
+
+    @classmethod
+    def open(cls, bundle: Bundle, threads: int) -> Self | None:
+        """Map the rows of a bundle's dense layer; None without a library, and where dense.onnx is as fast or faster."""
+        manifest = bundle.manifest
+        is_cached = 4 * manifest.classes * manifest.dim <= MAX_CACHED_BYTES
+        if manifest.reference != "dense" or manifest.soft_cap or not is_cached:
+            return None
+        layer = CompiledGather.open(bundle, threads)
+        return layer and cls(layer, manifest.max_k, threads)
+
+    def answer(self, contexts: FloatArray, limits: int, memory: bytearray) -> bool:
+        """Write the `limits` best classes of all to `memory`; false where there is no answer."""
+        if self.threaded_runs.threads == 1:
+            return bool(self.function(self.struct, limits, point_at(contexts), 1, point_at(memory)))
+        threads, start = self.threaded_runs.count_threads(self.runs), perf_counter()
+        is_answered = self.function(self.struct, limits, point_at(contexts), threads, point_at(memory))
+        self.threaded_runs.note((perf_counter() - start) * threads / self.runs)
+        return bool(is_answered)

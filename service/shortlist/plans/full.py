@@ -8,13 +8,13 @@ from typing import ClassVar
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.dense_rows import CompiledRanking, DenseRowAnswers
+from shortlist.kernels.dense_rows import CompiledRanking, DenseRowAnswers, LayerAnswers
+from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
 
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
-MAX_MAPPED_ROWS = 3  # up to here a product over unpacked, mapped weights is faster than over packed ones
 
 
 class FullPlan(Plan):
@@ -27,17 +27,25 @@ class FullPlan(Plan):
         del fallback  # it is dense itself
         self.classes, self.dim, self.max_k = bundle.manifest.classes, bundle.manifest.dim, bundle.manifest.max_k
         self.path, self.device, self.threads = bundle.graph(self.role), device, threads
-        self.few = Graph(self.path, device, threads, prepack=False, fixed=True)
+        self.single = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
+        self.answers = self.open_loops(bundle) if device == "cpu" else None
 
     @cached_property
     def many(self) -> Graph:
-        """The same graph for many rows on the CPU, opened when they first come: it packs a copy of the weights."""
-        return Graph(self.path, self.device, self.threads, prepack=True) if self.device == "cpu" else self.few
+        """The same graph for several rows on the CPU, opened when they first come: it packs a copy of the weights."""
+        return Graph(self.path, self.device, self.threads, prepack=True) if self.device == "cpu" else self.single
+
+    def open_loops(self, bundle: Bundle) -> RowAnswers | None:
+        """What answers single rows by compiled loops: from the context where they are the faster, else from logits."""
+        if self.ranking is None:
+            return None
+        layer = LayerAnswers.open(bundle, self.threads) if self.role == FullPlan.role else None
+        return layer or DenseRowAnswers(self.logits, self.dim, self.max_k)
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
-        graph = self.few if len(contexts) <= MAX_MAPPED_ROWS else self.many
+        graph = self.single if len(contexts) == 1 else self.many  # of one row, mapped weights are read faster
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 
@@ -50,10 +58,8 @@ class FullPlan(Plan):
         ranking = self.ranking
         return rank_rows(logits, k, class_filter) if ranking is None else ranking.rank(logits, k, class_filter)
 
-    def open_row_answers(self) -> DenseRowAnswers | None:
-        if self.ranking is None or self.device != "cpu":
-            return None
-        return DenseRowAnswers(self.logits, self.dim, self.max_k)
+    def open_row_answers(self) -> RowAnswers | None:
+        return self.answers
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         del ids, logits

@@ -250,6 +250,11 @@ struct kernels {
     int64_t (*answer_row_of_logits)(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
                                     int64_t *ids);
 
+    /* The same from the context alone, of a layer without a soft-cap, by up to `threads` threads; 0, too, where there
+     * is no memory for it. */
+    int64_t (*answer_row_of_layer)(const struct exact_rows *layer, int64_t k, const float *context, int64_t threads,
+                                   int64_t *ids);
+
     /* Writes, for the rows `first` to `last` - 1 of contexts [B, dim], the vectors `means` [B, dim] that rare classes
      * are scored by, and the logits [B, frequent] of frequent ones. Returns 0 where there is no memory for it. */
     int64_t (*mix_rows)(const struct mixture *mixture, const float *contexts, float *means, float *logits,

@@ -1,6 +1,5 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
-#include "dense_rows.h"
-#include "exact_rows.h"
+#include "dense_layer.h"
 #include "grouped_answers.h"
 #include "mixture_answers.h"
 #include "sampling.h"
@@ -52,6 +51,7 @@ const struct kernels KERNELS = {
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,
     .answer_row_of_logits = answer_row_of_logits,
+    .answer_row_of_layer = answer_row_of_layer,
     .mix_rows = mix_rows,
     .mix_rows_by_previews = mix_rows_by_previews,
     .answer_row_of_mixture = answer_row_of_mixture,

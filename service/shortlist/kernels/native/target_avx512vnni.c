@@ -129,4 +129,27 @@ INLINE int64_t select_block(const float *scores, float threshold, int32_t start,
     return __builtin_popcount(mask);
 }
 
+/* The sums of sixteen rows, halved four times as `add_lanes` halves them: rows share each step. */
+#define HAS_SUMS_OF_ROWS
+INLINE void add_lanes_of_rows(const floats sums[LANES][PARTS], float *products) {
+    static const int places[LANES] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
+    __m512 rows[LANES];
+#pragma GCC unroll 16
+    for (int row = 0; row < LANES; row++) rows[places[row]] = (__m512)sums[row][0];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++)
+        rows[i] = _mm512_add_ps(_mm512_shuffle_f32x4(rows[i], rows[i + 8], 0x44),
+                                _mm512_shuffle_f32x4(rows[i], rows[i + 8], 0xee));
+    for (int i = 0; i < 4; i++)
+        rows[i] = _mm512_add_ps(_mm512_shuffle_f32x4(rows[i], rows[i + 4], 0x88),
+                                _mm512_shuffle_f32x4(rows[i], rows[i + 4], 0xdd));
+    for (int i = 0; i < 2; i++) {
+        __m512d one = _mm512_castps_pd(rows[i]), other = _mm512_castps_pd(rows[i + 2]);
+        rows[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(one, other)),
+                                _mm512_castpd_ps(_mm512_unpackhi_pd(one, other)));
+    }
+    _mm512_storeu_ps(products, _mm512_add_ps(_mm512_shuffle_ps(rows[0], rows[1], 0x88),
+                                             _mm512_shuffle_ps(rows[0], rows[1], 0xdd)));
+}
+
 #include "loops.h"
