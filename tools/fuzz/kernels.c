@@ -300,6 +300,17 @@ static int fuzz_ranks(const struct kernels *fast, const struct kernels *plain) {
     return answers && differ("dense answers", fast, one, other, size);
 }
 
+static int fuzz_layers(const struct kernels *fast, const struct kernels *plain) {
+    int64_t classes = pick(0, 3) ? pick(1, 200) : pick(1000, 2200), dim = pick(1, 70), k = pick(1, classes);
+    struct exact_rows layer = {make_floats(classes * dim), pick(0, 1) ? make_floats(classes) : NULL,
+                               pick(0, 1) ? make_floats(classes) : NULL, classes, dim, pick_float(), 0};
+    float *context = make_floats(dim);
+    int64_t size = k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
+    int64_t answers = fast->answer_row_of_layer(&layer, k, context, pick(1, 3), one);
+    if (answers != plain->answer_row_of_layer(&layer, k, context, 1, other)) return 1;
+    return answers && differ("answers of the layer", fast, one, other, size);
+}
+
 /* The target of this name, NULL where it is not there; AVX-VNNI in software where the build asks for that. */
 static const struct kernels *find_kernels(const char *name) {
 #ifdef EMULATE
@@ -313,7 +324,7 @@ int main(int count, char **arguments) {
     uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
     uint64_t runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
     static int (*const parts[])(const struct kernels *, const struct kernels *) = {
-        fuzz_exact_rows, fuzz_grouped, fuzz_mixture, fuzz_sets, fuzz_proofs, fuzz_ranks};
+        fuzz_exact_rows, fuzz_grouped, fuzz_mixture, fuzz_sets, fuzz_proofs, fuzz_ranks, fuzz_layers};
     static const char *const names[] = {"avx512vnni", "avxvnni", "avx2", "neon", "portable"};
     const struct kernels *plain = find_kernels("portable");
 #ifdef EMULATE

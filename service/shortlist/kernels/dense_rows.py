@@ -21,7 +21,6 @@ from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .row_answers import RowAnswers
 
-
 RUN_CLASSES = 1024  # as in the library: what threads share
 MAX_CACHED_BYTES = 16 << 20  # of weights that stay in the last cache; larger ones are read faster by the graph
 
@@ -98,7 +97,7 @@ class LayerAnswers(RowAnswers):
         if manifest.reference != "dense" or manifest.soft_cap or not is_cached:
             return None
         layer = CompiledGather.open(bundle, threads)
-        return layer and cls(layer, manifest.max_k, threads)
+        return None if layer is None else cls(layer, manifest.max_k, threads)
 
     def answer(self, contexts: FloatArray, limits: int, memory: bytearray) -> bool:
         """Write the `limits` best classes of all to `memory`; false where there is no answer."""

@@ -20,7 +20,20 @@ def run(folder, *options, timeout):
 
 
 def test_a_short_run_loses_nothing(tmp_path):
-    report = run(tmp_path, "--classes", "1500", "--seconds", "1", "--kills", "1", "--changes", "400", timeout=120)
+    report = run(
+        tmp_path,
+        "--classes",
+        "1500",
+        "--seconds",
+        "1",
+        "--kills",
+        "1",
+        "--changes",
+        "400",
+        "--removed",
+        "90",
+        timeout=120,
+    )
     assert (report["lost"], report["removed_served"], report["not_visible"]) == (0, 0, 0)
     assert report["changed"] == 400
     assert report["visible_ms"] < 1000

@@ -1,4 +1,4 @@
-"""The k best of all logits by compiled loops: against numpy."""
+"""The k best of all logits, and of a layer, by compiled loops: against numpy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.kernels.dense_rows import CompiledRanking
+from shortlist.kernels.dense_rows import MAX_CACHED_BYTES, CompiledRanking, DenseRowAnswers, LayerAnswers
+from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.native.library import open_target
 from shortlist.plans.full import rank_rows
 
 from tests.support.kernels import list_targets
+from tests.support.layers import make_dense, make_head
 
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 3000]
 
@@ -79,3 +81,59 @@ def test_no_rows(ranking):
 def test_equal_scores_come_by_lower_id(ranking):
     logits = np.array([[0.0, -0.0, 1.0, 1.0, -0.0, 1.0]], np.float32).repeat(2, axis=0)
     assert ranking.rank(logits, 5, UNRESTRICTED).ids.tolist() == [[2, 3, 5, 0, 1]] * 2
+
+
+def open_layer(random, target, classes, dim, threads):
+    """Answers of a layer with all that a logit may have, and the layer."""
+    weight, bias = (random.standard_normal(shape).astype(np.float32) for shape in ((classes, dim), classes))
+    weight[classes // 2] = weight[0]  # equal scores come by lower id
+    padding = np.where(random.random(classes) < 0.2, -np.inf, 0).astype(np.float32)
+    bias[classes // 2], padding[[0, classes // 2]] = bias[0], 0
+    layer = CompiledGather(weight, 0.5, None, bias, padding, threads)
+    answers = LayerAnswers(layer, classes, threads)
+    answers.function = open_target(target).answer_row_of_layer
+    return answers, lambda row: (weight.astype(np.float64) @ row + bias) * 0.5 + padding
+
+
+@pytest.mark.parametrize("dim", [1, 15, 16, 17, 40, 64])
+@pytest.mark.parametrize("classes", [1, 2, 17, 1024, 1500, 2065])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_answers_of_a_layer_are_those_of_float64(classes, dim, threads):
+    random = np.random.default_rng(classes + dim)
+    context = random.standard_normal((1, dim)).astype(np.float32)
+    k = min(classes, 7)
+    bits = set()
+    for target in list_targets():
+        answers, score = open_layer(np.random.default_rng(classes), target, classes, dim, threads)
+        answers.threaded_runs.row_seconds = 1.0  # so that threads share it
+        ids, logprobs, scored = answers(context, k)
+        logits = score(context[0])
+        known = ids[0] >= 0
+        truth = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+        np.testing.assert_allclose(logprobs[0][known], truth[ids[0][known]], atol=1e-5)
+        np.testing.assert_allclose(logits[ids[0]][known], np.sort(logits)[::-1][:k][known], atol=1e-5)
+        bits.add((ids.tobytes(), logprobs.tobytes(), scored.tobytes()))
+    assert len(bits) == 1
+    assert scored.tolist() == [classes]
+
+
+def test_equal_rows_of_a_layer_come_by_lower_id():
+    for target in list_targets():
+        answers, _ = open_layer(np.random.default_rng(3), target, 1500, 40, 1)
+        ids = answers(np.ones((1, 40), np.float32), 1500)[0][0].tolist()
+        assert ids.index(750) == ids.index(0) + 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, np.float32(3e38)])
+def test_what_float32_does_not_hold_has_no_answer(value):
+    answers, _ = open_layer(np.random.default_rng(4), "portable", 100, 20, 1)
+    assert answers(np.full((1, 20), value, np.float32), 3) is None
+
+
+def test_layers_that_the_graph_reads_as_fast_are_left_to_it(tmp_path):
+    kinds = {}
+    for name, options in {"plain": {}, "capped": {"soft_cap": 3.0}, "small": {}}.items():
+        dense = make_dense(900 if name == "small" else 1500, 24, **options)
+        kinds[name] = type(make_head(tmp_path / name, dense, method="full", options={}).row_answers)
+    assert kinds == {"plain": LayerAnswers, "capped": DenseRowAnswers, "small": DenseRowAnswers}
+    assert MAX_CACHED_BYTES == 16 << 20

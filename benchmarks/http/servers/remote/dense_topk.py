@@ -13,7 +13,7 @@ import onnxruntime
 
 DENSE_K = int(os.environ.get("DENSE_K", "10"))
 MAX_BATCH_ROWS = 16  # most rows at a time
-MAX_MAPPED_ROWS = 3  # up to here a product over unpacked, mapped weights is faster: what our own server does too
+MAX_MAPPED_ROWS = 1  # of which a product over unpacked, mapped weights is faster: what our own server does too
 
 
 class DenseTopK:

@@ -48,7 +48,7 @@ static int score_run(void *shared, int64_t run) {
     const float *rows = layer->weight + first * dim;
     float *logits = work->logits + first, last[LANES];
     for (i = 0; i < LANES; i++) last[i] = i < LANES - dim % LANES ? 0 : work->context[dim - LANES + i];
-    for (i = 0; i + LANES <= n; i += LANES)
+    for (i = 0; i + LANES <= n && dim >= LANES; i += LANES)
         multiply_sixteen_rows(rows + i * dim, work->context, last, dim, logits + i);
     for (; i < n; i++) logits[i] = dot(rows + i * dim, work->context, dim);
     finish_run(layer, first, n, logits);

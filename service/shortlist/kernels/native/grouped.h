@@ -276,8 +276,8 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
-/* Whether others should answer a row with lists that permit too many classes to score them all: its best classes are nearly all banned, or by the last look it stays
- * doubtful which of the permitted ones they are. */
+/* Whether others should answer a row with lists, which permit too many classes to score them all: its best classes are
+ * nearly all banned, or by the last look it stays doubtful which of the permitted ones they are. */
 static int is_left(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     int is_last = number == search->looks - 1;
