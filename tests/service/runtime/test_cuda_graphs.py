@@ -87,7 +87,7 @@ def test_heads_over_bound_buffers_answer_as_others(tmp_path, cpu_rehearsal, meth
     bundle = Bundle(on_cpu.folder)
     bound = Head(bundle, "cuda:0", 1)
     check_canary(bound, bundle)
-    graph = {"full": "few", "svd": "preview", "l2s": "router.screen"}[method]
+    graph = {"full": "single", "svd": "preview", "l2s": "router.screen"}[method]
     assert attrgetter(graph)(bound.plan).fixed is not None
     for count in (1, 7, 64, 70):
         ours, theirs = bound.topk(rows[:count], 5), on_cpu.topk(rows[:count], 5)
