@@ -17,6 +17,6 @@ pytestmark = pytest.mark.slow
 def servers(small_repository):
     pair = Servers(small_repository)
     for _ in range(20):  # speeds are known, so that small work is known to be small
-        pair.talk(*[infer(model="dense"), infer(), infer(k=4), topk()] * 3)
+        pair.talk(*[infer(model="dense"), infer(), topk()] * 3)
     yield pair
     pair.close()

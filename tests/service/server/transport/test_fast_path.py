@@ -71,7 +71,7 @@ def test_failures(servers, wrong, status):
 def test_a_wrong_request_is_refused_by_the_fast_path(servers):
     """Its head is that of right ones."""
     wrong = infer(k=4).replace(ROWS[0].tobytes(), np.full(DIM, np.inf, np.float32).tobytes())
-    servers.talk(infer(k=4))
+    servers.warm(infer(k=4))
     responses, fast = servers.talk(infer(k=4), wrong, infer(k=4))
     assert (statuses(responses), fast) == ([200, 400, 200], 3)
 
@@ -92,6 +92,7 @@ def test_a_wrong_request_is_refused_by_the_fast_path(servers):
 )  # fmt: skip
 def test_unusual_requests_go_uvicorns_way(servers, unusual, end):
     usual = infer()
+    servers.warm(usual)
     responses, fast = servers.talk(usual, usual, unusual, unusual)
     assert fast == 2
     assert responses.endswith(end)

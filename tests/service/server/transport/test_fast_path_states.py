@@ -105,7 +105,7 @@ def test_an_idle_connection_is_closed_and_a_fast_response_keeps_it(servers):
 
 def test_overload_and_deadlines_are_the_same(servers):
     usual, late = infer(), topk(timeout=1e-6)
-    servers.talk(usual, late)
+    servers.warm(usual, late)
     responses, fast = servers.talk(usual, late, late)
     assert (statuses(responses), fast) == ([200, 504, 504], 3)
     for server in servers.both:
