@@ -15,6 +15,7 @@ enum {
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
     DEEP_BANS = 200,              /* of more banned classes in front of a row's best, proofs are faster */
+    IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
     PROBED_CLASSES_PER_BAN = 40,  /* in the best groups: half of them score under such bans, about */
@@ -92,6 +93,7 @@ static int64_t drop_forbidden(const struct grouped *head, const struct scratch *
     for (int64_t i = 0; i < count; i++) {
         int32_t position = scratch->positions[i];
         float value = scratch->values[i];
+        if (i + IDS_AHEAD < count) __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
         if (is_forbidden(head, scratch, head->order[position], is_marked))
             scratch->forbidden_values[(*forbidden)++] = value;
         else
