@@ -44,8 +44,8 @@ def describe_errors(quality: Quality, normalizer: str) -> str:
 
 
 def list_values(values: dict[str, Any]) -> str:
-    """Names and values as `name=value, ...`; `none` where there are none."""
-    return ", ".join(f"{name}={value}" for name, value in values.items()) or "none"
+    """Names and values as `name=value, ...`, but for values of many numbers; `none` where there are none."""
+    return ", ".join(f"{name}={value}" for name, value in values.items() if not isinstance(value, tuple)) or "none"
 
 
 def describe_exact(manifest: Manifest) -> str:
