@@ -19,7 +19,7 @@ import numpy as np
 import shortlist
 from rich.console import Console
 from rich.table import Table
-from shortlist.errors import ShortlistError
+from shortlist.errors import BadInput, NotReady, ShortlistError
 
 from benchmarks.common.processes import Process, free_port, pick_cores, python_command
 from benchmarks.http.servers.bundles import link_alone
@@ -53,18 +53,25 @@ def start_server(cache: Path, repository: Path, logs: Path) -> Process:
     port = free_port()
     command = python_command("shortlist", "serve", repository, "--port", port, "--item-changes", logs, "--threads", 1)
     server = Process("changes", command, port, cache)
-    with shortlist.Client(server.url) as client:
-
-        def check() -> None:
-            if not client.ready():
-                raise shortlist.errors.NotReady("it is loading")
-
-        server.wait_ready(check)
+    try:
+        with shortlist.Client(server.url) as client:
+            server.wait_ready(lambda: check_ready(client))
+    except ShortlistError:
+        server.stop()
+        raise
     return server
 
 
+def check_ready(client: shortlist.Client) -> None:
+    """Raise NotReady while the server loads."""
+    if not client.ready():
+        raise NotReady("it is loading")
+
+
 def run_changes(cache: Path, plan: ChangePlan) -> int:
-    """Measure and print; 1 where a promise is broken."""
+    """Measure and print; 1 where a promise is broken. Raises BadInput."""
+    if plan.removed > plan.classes // 2:
+        raise BadInput(f"--removed {plan.removed} is more than half of {plan.classes} items: remove fewer")
     tell(f"the head of {plan.classes:,} items; its export takes minutes where there is none yet")
     bundle = make_catalogue(cache, plan.classes).resolve()
     folder = (cache / "changes").resolve()

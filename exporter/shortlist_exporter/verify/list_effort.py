@@ -15,6 +15,7 @@ import torch
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Search
+from shortlist.kernels.lists import MIN_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan, list_looks
 from shortlist_models.full import FullSoftmax
 
@@ -22,7 +23,7 @@ from .effort import EFFORT_DEPTHS, Outcomes, Weights, fit_regression
 
 LIST_ROWS = 200  # contexts, each with a list of every kind
 MAX_LIST_LOGITS = 1 << 25  # of all of them: fewer contexts of layers of millions of classes
-MIN_PERMITTED = 2_049  # a search scores all of fewer permitted classes
+MIN_PERMITTED = MIN_LISTED + 1  # a search scores all of fewer permitted classes
 UNWEIGHTED = ((0.0,) * (EFFORT_FEATURES + 1),) * 2  # log-odds of 0 after every look
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 
@@ -126,11 +127,11 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
         return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
     search = Search(list_looks(plan.settings, k, plan.order.size), k, plan.beside, UNWEIGHTED, NEVER_ENOUGH)
-    result = plan.compiled(row.context, search, ClassFilter(np.sort(permitted)[None]), features)
+    result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None
     if result.risk[0] > SURE_MISS:
         return None
-    is_best = np.zeros(int(row.order.max()) + 1, bool)
-    is_best[row.order[np.isin(row.order, permitted)][:k]] = True
-    missed = 1 - is_best[result.ids[0]].mean()
-    return Outcomes(features.astype(np.float64), np.array([missed]))
+    is_permitted = np.zeros(plan.classes, bool)
+    is_permitted[permitted] = True
+    best = row.order[is_permitted[row.order]][:k]
+    return Outcomes(features.astype(np.float64), np.array([1 - np.isin(best, result.ids[0]).mean()]))

@@ -81,7 +81,7 @@ def measure_list_costs(head: Head, contexts: FloatArray) -> ListCosts | None:
     """What the ways to answer rows with lists cost, by contexts [n, d]; None where there is one way."""
     if head.ways is None or head.rows is None:
         return None
-    exact = head.ways.find_exact(TIMED_K)
+    exact = head.plan.find_exact(TIMED_K)
     return measure_costs(head.plan, head.rows, exact, head.manifest.classes, contexts)
 
 

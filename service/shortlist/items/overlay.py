@@ -61,8 +61,9 @@ class Snapshot:
     @cached_property
     def hidden_weight(self) -> PreviewedClasses | None:
         """How much the hidden classes weigh together, nearly; None where they are few, or have no previews."""
-        is_known = self.previews is not None and self.previews.size >= self.hidden.size >= MIN_PREVIEWED
-        return self.previews.open(self.hidden[0]) if self.previews is not None and is_known else None
+        if self.previews is None or not self.previews.size >= self.hidden.size >= MIN_PREVIEWED:
+            return None
+        return self.previews.open(self.hidden[0])
 
     def mark_hidden(self, ids: IdArray) -> BoolArray:
         """Whether each of the bundle's classes `ids` [...] is hidden; what -1 gets means nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 from shortlist.bundle.reader import Bundle
@@ -29,19 +29,12 @@ class FullPlan(Plan):
         self.path, self.device, self.threads = bundle.graph(self.role), device, threads
         self.single = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
-        self.answers = self.open_loops(bundle) if device == "cpu" else None
+        self.open_layer = partial(LayerAnswers.open, bundle, threads)
 
     @cached_property
     def many(self) -> Graph:
         """The same graph for several rows on the CPU, opened when they first come: it packs a copy of the weights."""
         return Graph(self.path, self.device, self.threads, prepack=True) if self.device == "cpu" else self.single
-
-    def open_loops(self, bundle: Bundle) -> RowAnswers | None:
-        """What answers single rows by compiled loops: from the context where they are the faster, else from logits."""
-        if self.ranking is None:
-            return None
-        layer = LayerAnswers.open(bundle, self.threads) if self.role == FullPlan.role else None
-        return layer or DenseRowAnswers(self.logits, self.dim, self.max_k)
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
@@ -59,7 +52,11 @@ class FullPlan(Plan):
         return rank_rows(logits, k, class_filter) if ranking is None else ranking.rank(logits, k, class_filter)
 
     def open_row_answers(self) -> RowAnswers | None:
-        return self.answers
+        """By compiled loops: from the context where they are the faster, else from logits."""
+        if self.ranking is None or self.device != "cpu":
+            return None
+        layer = self.open_layer() if self.role == FullPlan.role else None
+        return layer or DenseRowAnswers(self.logits, self.dim, self.max_k)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         del ids, logits

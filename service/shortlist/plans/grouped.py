@@ -139,7 +139,7 @@ class GroupedPlan(Plan):
         deep = (result.risk > SURE_MISS).nonzero()[0].tolist()
         if not deep:
             return
-        exact, search = self.find_exact(k), self.plan_search(k, restricts=True)._replace(weights=())
+        exact = self.find_exact(k)
         for row in deep:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
@@ -148,10 +148,6 @@ class GroupedPlan(Plan):
             else:
                 result.put([row], exact.topk(some, k, lists))
                 result.risk[row] = 0.0
-
-    def find_exact(self, k: int) -> Plan | None:
-        """What answers rows exactly that a search leaves; None without dense."""
-        return self.prover if self.prover is not None and not self.prover.prefers_dense(k) else self.fallback
 
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""

@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from shortlist.errors import BadInput
 
 from benchmarks.http.changes.catalogue import DIM, LIVING_ITEMS, Feed
+from benchmarks.http.changes.run import ChangePlan, run_changes
 
 pytestmark = pytest.mark.slow
 
@@ -20,23 +22,16 @@ def run(folder, *options, timeout):
 
 
 def test_a_short_run_loses_nothing(tmp_path):
-    report = run(
-        tmp_path,
-        "--classes",
-        "1500",
-        "--seconds",
-        "1",
-        "--kills",
-        "1",
-        "--changes",
-        "400",
-        "--removed",
-        "90",
-        timeout=120,
-    )
+    options = ["--classes", "1500", "--seconds", "1", "--kills", "1", "--changes", "400", "--removed", "90"]
+    report = run(tmp_path, *options, timeout=120)
     assert (report["lost"], report["removed_served"], report["not_visible"]) == (0, 0, 0)
     assert report["changed"] == 400
     assert report["visible_ms"] < 1000
+
+
+def test_more_items_than_may_go_are_not_removed(tmp_path):
+    with pytest.raises(BadInput, match="--removed 751 is more than half of 1500 items"):
+        run_changes(tmp_path, ChangePlan(1500, 1.0, 200, 400, 10, 0, removed=751))
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from shortlist.plans.grouped import list_looks
+from shortlist.core.filters import ClassFilter
 from shortlist_exporter.verify.list_effort import (
     LISTS,
     MIN_PERMITTED,
@@ -43,15 +43,17 @@ def test_lists_hold_classes_once(row, make_list):
 
 
 def test_what_a_search_of_a_list_misses_is_counted(promise_head, row):
-    plan = promise_head.plan
-    allowed = row.order[1200:]
+    """By the same search without an estimate, which takes both looks."""
+    plan, allowed = promise_head.plan, row.order[1200:]
     outcome = search_permitted(plan, row, allowed, 10)
-    top = plan.compiled
-    assert outcome is not None
-    assert 0 <= outcome.missed[0] <= 1
-    assert top is not None
-    assert len(list_looks(plan.settings, 10, PROMISE_CLASSES)) == 2
-    assert search_permitted(plan, row, row.order[-MIN_PERMITTED + 1 :], 10) is None
+    search = plan.plan_search(10, restricts=True)._replace(weights=())
+    ids = plan.compiled(row.context, search, ClassFilter(allowed[None])).ids[0]
+    assert outcome.missed[0] == 1 - len(set(ids.tolist()) & set(allowed[:10].tolist())) / 10
+    assert outcome.missed[0] > 0
+
+
+def test_a_list_that_is_scored_as_a_whole_tells_nothing(promise_head, row):
+    assert search_permitted(promise_head.plan, row, row.order[-MIN_PERMITTED + 1 :], 10) is None
 
 
 def test_the_estimate_of_rows_without_their_best_classes_is_higher(promise_head):

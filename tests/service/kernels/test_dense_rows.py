@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.kernels.dense_rows import MAX_CACHED_BYTES, CompiledRanking, DenseRowAnswers, LayerAnswers
+from shortlist.kernels import dense_rows
+from shortlist.kernels.dense_rows import CompiledRanking, DenseRowAnswers, LayerAnswers
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.native.library import open_target
 from shortlist.plans.full import rank_rows
@@ -130,10 +131,18 @@ def test_what_float32_does_not_hold_has_no_answer(value):
     assert answers(np.full((1, 20), value, np.float32), 3) is None
 
 
-def test_layers_that_the_graph_reads_as_fast_are_left_to_it(tmp_path):
-    kinds = {}
-    for name, options in {"plain": {}, "capped": {"soft_cap": 3.0}, "small": {}}.items():
-        dense = make_dense(900 if name == "small" else 1500, 24, **options)
-        kinds[name] = type(make_head(tmp_path / name, dense, method="full", options={}).row_answers)
-    assert kinds == {"plain": LayerAnswers, "capped": DenseRowAnswers, "small": DenseRowAnswers}
-    assert MAX_CACHED_BYTES == 16 << 20
+@pytest.mark.parametrize(
+    ("classes", "cached_bytes", "options", "kind"),
+    [
+        (1500, 1 << 20, {}, LayerAnswers),
+        (1500, 1 << 20, {"soft_cap": 3.0}, DenseRowAnswers),
+        (1500, 1 << 17, {}, DenseRowAnswers),  # larger than that
+        (900, 1 << 20, {}, DenseRowAnswers),  # in the graph itself
+    ],
+)
+def test_layers_that_the_graph_reads_as_fast_are_left_to_it(
+    tmp_path, monkeypatch, classes, cached_bytes, options, kind
+):
+    monkeypatch.setattr(dense_rows, "MAX_CACHED_BYTES", cached_bytes)
+    head = make_head(tmp_path, make_dense(classes, 24, **options), method="full", options={})
+    assert type(head.row_answers) is kind

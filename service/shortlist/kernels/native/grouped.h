@@ -235,13 +235,13 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
  * narrow. The first look, and each calibrated one of a row without lists, estimates the normaliser. */
 static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
+    int is_narrowed = number && row->lists;
     score_candidates(row->head, row->steps, row->scratch, count);
-    if (number && row->lists && !row->is_marked)
+    if (is_narrowed && !row->is_marked)
         count = drop_forbidden(row->head, row->scratch, count, 0, &row->forbidden);
-    int is_listed = number && row->lists;
-    if (is_listed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
+    if (is_narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
-    if (is_listed)
+    if (is_narrowed)
         row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count,
                                             row->search->k);
     if (!number || (row->search->weights && !row->lists))

@@ -56,6 +56,10 @@ class Plan(ABC):
         """Whether the bundle has what the settings `of_previews` are for."""
         return True
 
+    def find_exact(self, k: int) -> Plan | None:
+        """What answers exactly for k, by proof or else by the dense layer; None where the bundle has neither."""
+        return self.fallback if self.prover is None or self.prover.prefers_dense(k) else self.prover
+
     # what each plan must do
 
     @abstractmethod

@@ -78,16 +78,11 @@ class ListWays:
             return self.plan.topk(contexts, k, class_filter)
         if way == LISTED:
             return self.score_lists(contexts, k, class_filter)
-        if way == EXACT and (exact := self.find_exact(k)) is not None:
+        if way == EXACT and (exact := self.plan.find_exact(k)) is not None:
             result = exact.topk(contexts, k, class_filter)
             result.risk = np.zeros(len(contexts), np.float32)
             return result
         return self.ask_for_more(way, contexts, k, class_filter)
-
-    def find_exact(self, k: int) -> Plan | None:
-        """What answers exactly for k, by proof or else by the dense layer; None where the bundle has neither."""
-        prover = self.plan.prover
-        return self.plan.fallback if prover is None or prover.prefers_dense(k) else prover
 
     # the ways
 
@@ -168,7 +163,7 @@ class ListWays:
     def estimate_sure_ways(self, k: int, permitted: int) -> dict[int, float]:
         """Microseconds of the ways that find k of an allow list of so many classes, whatever it holds."""
         ways = {LISTED: estimate_listed(self.costs, permitted)}
-        if self.costs.exact is not None and self.find_exact(k) is not None:
+        if self.costs.exact is not None and self.plan.find_exact(k) is not None:
             ways[EXACT] = self.costs.exact
         return ways
 

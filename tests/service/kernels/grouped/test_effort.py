@@ -117,8 +117,7 @@ def test_rows_whose_best_classes_are_not_permitted_keep_the_promise(promise_head
 
 def test_a_list_means_the_same_as_what_it_permits_or_forbids(promise_head):
     for count in (1500, 3000, 3900):
-        permitted = np.arange(0, PROMISE_CLASSES, 1)[:count]
-        forbidden = np.arange(count, PROMISE_CLASSES)
+        permitted, forbidden = np.arange(count), np.arange(count, PROMISE_CLASSES)
         by_allow, by_ban = promise_head.topk(near, 5, allow=permitted), promise_head.topk(near, 5, ban=forbidden)
         np.testing.assert_array_equal(by_allow.ids, by_ban.ids)
 
