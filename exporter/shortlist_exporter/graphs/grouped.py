@@ -81,7 +81,8 @@ def add_screen(graph: GraphBuilder, module: GroupedSoftmax) -> None:
     graph.node("Add", [column, offset], "tail")
     integers, row_scale = add_quantized_contexts(graph, "projected")
     products = add_centre_products(graph, module.groups, integers)
-    scaled_products = graph.node("Mul", [products, row_scale], "score_products")
+    raised = graph.node("Add", [products, graph.tensor("raises", module.groups.raises.numpy())], "raised_products")
+    scaled_products = graph.node("Mul", [raised, row_scale], "score_products")
     graph.node("Add", [scaled_products, graph.tensor("reach", module.groups.reach.numpy())], "scores")
 
 

@@ -117,6 +117,7 @@ class GroupedMethod(DenseMethod):
         tensors |= {"preview": module.preview.to(torch.int8), "preview_raise": module.preview_raise}
         scales = {"scale": module.scale, "code_scale": module.code_scale, "projection_scale": module.projection_scale}
         tensors |= {"group_codes": module.groups.codes.to(torch.int8), "group_reach": module.groups.reach}
+        tensors |= {"group_raise": module.groups.raises}
         scales |= {"group_scale": module.groups.scale, "group_fine_scale": module.groups.fine_scale}
         if module.fine.numel():
             tensors["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale

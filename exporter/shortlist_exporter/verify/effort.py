@@ -4,6 +4,7 @@ Learned stopping (Li et al. 2020, "Improving approximate nearest neighbor search
 termination"), by one logistic regression for each look: of the share of the k best classes that it missed, on what the
 loops tell of the row (`describe_look` in grouped_effort.h). Contexts are ones that the head was not fitted on, but of
 the kinds of text that it was fitted on; rows of other kinds miss more often than they look, by `NEW_KIND_LOG_ODDS`.
+Sizes of the context count in proportion to each other alone: the best classes of a context twice as long are the same.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import torch
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
-from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Look, Search
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES, Look, Search
 from shortlist.plans.grouped import GroupedPlan, list_looks
 
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
-# Added to every estimate: 28 kinds of text, none of their documents in the fit, missed exp(.78) and exp(.60) times as
-# often as the first two looks' regressions say, in the geometric mean; the deviation among kinds is exp(.54).
-NEW_KIND_LOG_ODDS = 0.8
+# Added to every estimate: 13 kinds of text, none of their documents or like in the fit, missed exp(-.4) to exp(0) times
+# as often as the regressions say, in the geometric mean; the deviation among kinds is exp(.6) to exp(.9).
+NEW_KIND_LOG_ODDS = 0.2
 
 Doubles = npt.NDArray[np.float64]
 Weights = tuple[float, ...]
@@ -43,7 +44,7 @@ def fit_effort(plan: GroupedPlan, truth: Truth) -> tuple[Weights, ...]:
     depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], classes)]
     looks = {k: list_looks(plan.settings, k, classes) for k in depths}
     return tuple(
-        expect_new_kinds(fit_regression([measure_look(plan, looks[k][number], truth, k) for k in depths]))
+        expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], truth, k) for k in depths]))
         for number in range(len(looks[depths[0]]))
     )
 
@@ -61,6 +62,23 @@ def measure_look(plan: GroupedPlan, look: Look, truth: Truth, k: int) -> Outcome
     search = Search((look,), k, plan.beside, unweighted)
     ids = plan.compiled(truth.contexts, search, UNRESTRICTED, features).ids
     return Outcomes(features.astype(np.float64), 1 - mark_hits(ids, truth.best, k).mean(axis=1))
+
+
+def fit_looks(outcomes: list[Outcomes]) -> Weights:
+    """As `fit_regression`, where the weights of `SIZE_FEATURES` add up to 0: a context's length alone tells nothing."""
+    first, *others = SIZE_FEATURES
+    weights = list(fit_regression([Outcomes(compare_sizes(one.features), one.missed) for one in outcomes]))
+    weights.insert(first, 0.0)
+    weights[first] = -sum(weights[size] for size in others)
+    return tuple(weights)
+
+
+def compare_sizes(features: Doubles) -> Doubles:
+    """The features [n, EFFORT_FEATURES] without the first size, which is taken from the others: [n, one less]."""
+    first, *others = SIZE_FEATURES
+    features = features.copy()
+    features[:, others] -= features[:, [first]]
+    return np.delete(features, first, axis=1)
 
 
 def fit_regression(outcomes: list[Outcomes]) -> Weights:

@@ -19,7 +19,7 @@ from shortlist.kernels.lists import MIN_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan, list_looks
 from shortlist_models.full import FullSoftmax
 
-from .effort import EFFORT_DEPTHS, Outcomes, Weights, fit_regression
+from .effort import EFFORT_DEPTHS, Outcomes, Weights, fit_looks
 
 LIST_ROWS = 200  # contexts, each with a list of every kind
 MAX_LIST_LOGITS = 1 << 25  # of all of them: fewer contexts of layers of millions of classes
@@ -101,7 +101,7 @@ def fit_list_effort(plan: GroupedPlan, dense: FullSoftmax, contexts: FloatArray,
         for row in ranked
         for make_list in LISTS
     )
-    return fit_regression([outcome for outcome in outcomes if outcome is not None])
+    return fit_looks([outcome for outcome in outcomes if outcome is not None])
 
 
 @torch.no_grad()

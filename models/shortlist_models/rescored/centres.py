@@ -17,13 +17,15 @@ class Centres(NamedTuple):
     """Centres of n groups: mean rows in int8, and how far over the mean the best class may score.
 
     wide, fine: [n, .] whole numbers -127..127, of the first columns and of the others, which are much smaller: in the
-    steps of the first ones they would hardly be told apart. scale, fine_scale: [n, 1]. reach: [n].
+    steps of the first ones they would hardly be told apart. scale, fine_scale: [n, 1]. raises: [n], what grows with
+    the context, in units of its row's scale. reach: [n], what does not, of biases; 0 without them.
     """
 
     wide: Tensor
     scale: Tensor
     fine: Tensor
     fine_scale: Tensor
+    raises: Tensor
     reach: Tensor
 
     @property
@@ -36,30 +38,45 @@ class Centres(NamedTuple):
         first, last = self.wide.shape[1], self.wide.shape[1] + self.fine.shape[1]
         products = levels[:, :first] @ self.wide.T * self.scale.T
         products += levels[:, first:last] @ self.fine.T * self.fine_scale.T
-        return products * row_scale + self.reach
+        return (products + self.raises) * row_scale + self.reach
 
 
 ReadRows = Callable[[slice], Tensor]  # positions -> rows [n, ...] at them, so that never all of them are there
 
 
-def make_centres(rows: ReadRows, centre_columns: ReadRows, biases: Tensor, sizes: Tensor, wide: int) -> Centres:
-    """Centres of consecutive parts, of `sizes` [n], of m rows [W] and `biases` [m].
+class Addends(NamedTuple):
+    """What is added to the products of m classes. raises, biases: [m], for contexts of the usual row scale, and all."""
+
+    raises: Tensor
+    biases: Tensor
+    row_scale: float
+
+
+def make_centres(rows: ReadRows, centre_columns: ReadRows, addends: Addends, sizes: Tensor, wide: int) -> Centres:
+    """Centres of consecutive parts, of `sizes` [n], of m rows [W] and their `addends`.
 
     centre_columns: rows [c], the columns that contexts are multiplied with; `rows` say how far classes are from their
     mean. wide: how many of the columns come first.
     """
     part = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    centres, level = average_parts(rows, part, sizes), average_parts(biases.__getitem__, part, sizes)
-
-    def measure_distances(chunk: slice) -> Tensor:
-        group = part[chunk]
-        return ((rows(chunk) - centres[group]) ** 2).sum(dim=1) + (biases[chunk] - level[group]) ** 2
-
-    reach = level + BEST_CLASS_DEVIATIONS * average_parts(measure_distances, part, sizes).sqrt()
+    means = average_parts(rows, part, sizes)
+    distances = average_parts(lambda some: ((rows(some) - means[part[some]]) ** 2).sum(dim=1), part, sizes)
+    raises, raise_variance = describe_parts(addends.raises, part, sizes)
+    level, _ = describe_parts(addends.biases, part, sizes)
+    _, variance = describe_parts(addends.raises + addends.biases, part, sizes)
+    deviation = (distances + raise_variance).sqrt()  # of the usual row scale; what biases add is the same for any
+    raises += BEST_CLASS_DEVIATIONS * deviation
+    reach = level + BEST_CLASS_DEVIATIONS * ((distances + variance).sqrt() - deviation)
     centres = average_parts(centre_columns, part, sizes)
     first, others = centres[:, :wide], centres[:, wide:]
     quantized = quantize_rows(others) if others.shape[1] else (others, torch.ones(len(others), 1))
-    return Centres(*quantize_rows(first), *quantized, reach)
+    return Centres(*quantize_rows(first), *quantized, raises / addends.row_scale, reach)
+
+
+def describe_parts(values: Tensor, part: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
+    """Means [n] and variances [n] of the parts of `values` [m]."""
+    means = average_parts(values.__getitem__, part, sizes)
+    return means, average_parts(lambda some: (values[some] - means[part[some]]) ** 2, part, sizes)
 
 
 def average_parts(values: ReadRows, part: Tensor, sizes: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from shortlist_models.svd import (
 )
 
 from .base import RescoredSoftmax
-from .centres import make_centres
+from .centres import Addends, make_centres
 from .groups import Groups
 
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
@@ -150,13 +150,13 @@ class GroupedSoftmax(RescoredSoftmax):
         self.projection = (self.projection_codes * self.projection_scale).T
         errors = self.pack_previews(basis, change, wide, factor_errors(compute_second_moment(contexts)))
         self.coarse_fine_width = min(max(round_up(compared - wide), MIN_COARSE_COLUMNS), self.fine.shape[1])
-        row_scale = quantize_rows(contexts @ self.projection)[1].mean()
+        row_scale = float(quantize_rows(contexts @ self.projection)[1].mean())
         self.preview_raise = ERROR_BONUS * errors / row_scale
-        biases = ERROR_BONUS * errors if self.bias is None else ERROR_BONUS * errors + self.bias
+        biases = torch.zeros(len(errors)) if self.bias is None else self.bias
         self.groups = make_centres(
             lambda part: basis.preview[self.order[part]],
             lambda part: change.change_preview(basis.preview[self.order[part]])[:, :compared],
-            biases,
+            Addends(ERROR_BONUS * errors, biases, row_scale),
             self.starts.diff(),
             wide,
         )

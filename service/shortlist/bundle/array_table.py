@@ -89,6 +89,7 @@ GROUPED: Mapping[str, ArrayRule] = {
     "group_codes": bytes_("groups", "compared"),
     "group_scale": floats("groups"),
     "group_fine_scale": floats("groups", optional=True),  # bundles that lack it have one scale for all columns
+    "group_raise": floats("groups", optional=True),  # bundles that lack it have it in `group_reach`, for any context
     "group_reach": floats("groups"),
     "code_scale": floats("m"),
     "bias": floats("m", optional=True),

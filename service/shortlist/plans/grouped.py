@@ -106,7 +106,7 @@ class GroupedPlan(Plan):
         if self.compiled is None:
             return None
         max_k = min(self.max_k, self.most_searched(), MAX_COMPILED_K, self.order.size)
-        return self.compiled.open_row_answers(max_k, self.max_rows(), self.plan_search)
+        return self.compiled.open_row_answers(max_k, self.max_rows(), self.plan_search, self.answer_exactly)
 
     @property
     def beside(self) -> int:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from shortlist_exporter.verify.effort import Outcomes, expect_new_kinds, fit_regression
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES
+from shortlist_exporter.verify.effort import Outcomes, expect_new_kinds, fit_looks, fit_regression
 
 from tests.support.heads.grouped import DIM, OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -17,13 +18,20 @@ def test_the_regression_finds_the_odds_that_made_the_outcomes():
     np.testing.assert_allclose(weights, [1.0, -8.0, 0.0, 38.0], rtol=0.15, atol=0.01)
 
 
-def test_other_kinds_of_text_are_expected_to_miss_twice_as_often():
-    def find_probability(weights):
-        return 1 / (1 + np.exp(-weights[-1]))
+def test_a_context_s_length_alone_tells_nothing():
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((20_000, EFFORT_FEATURES))
+    odds = 2 * (features[:, 9] - features[:, 0]) - features[:, 2]
+    weights = np.array(fit_looks([Outcomes(features, (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(float))]))
+    assert weights[[0, 2, 9, 10]] == pytest.approx([-2, -1, 2, 0], abs=0.1)
+    assert weights[list(SIZE_FEATURES)].sum() == pytest.approx(0, abs=1e-9)
 
+
+def test_other_kinds_of_text_are_expected_to_miss_more_often():
     fitted = (1.5, -0.5, -7.0)
-    assert expect_new_kinds(fitted)[:-1] == fitted[:-1]
-    assert 2 < find_probability(expect_new_kinds(fitted)) / find_probability(fitted) < 2.5
+    raised = expect_new_kinds(fitted)
+    assert raised[:-1] == fitted[:-1]
+    assert 1.1 < np.exp(raised[-1] - fitted[-1]) < 1.5
 
 
 @pytest.mark.slow

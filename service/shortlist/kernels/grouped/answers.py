@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.filters import IdLists
+from shortlist.core.filters import ClassFilter, IdLists
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.kernels.lists import MAX_BANS, MIN_LISTED, point_at_arrays
@@ -20,6 +20,8 @@ from shortlist.runtime.parallel import ThreadedRows
 from .effort import Search, make_search
 
 INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
+AnswerExactly = Callable[[FloatArray, int, ClassFilter], Answer | None]  # contexts [B, d], k, lists -> answers
+LEFT_ROW = -1  # classes scored of a row that the loops leave to exact answers because of its lists
 
 
 class GroupAnswers(ManyRowAnswers):
@@ -35,8 +37,12 @@ class GroupAnswers(ManyRowAnswers):
         max_rows: int,
         threaded_rows: ThreadedRows,
         classes: int,
+        answer_exactly: AnswerExactly,
     ) -> None:
-        """plan_search: k, and whether there are lists -> how loops look. The others are those of the base class."""
+        """plan_search: k, and whether there are lists -> how loops look. answer_exactly: answers rows that they leave.
+
+        The others are those of the base class.
+        """
         super().__init__(
             function,
             struct,
@@ -46,7 +52,7 @@ class GroupAnswers(ManyRowAnswers):
             max_rows,
             threaded_rows,
         )
-        self.plan_search, self.classes = plan_search, classes
+        self.plan_search, self.classes, self.answer_exactly = plan_search, classes, answer_exactly
         self.listed: dict[int, Any] = {}
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
@@ -59,7 +65,10 @@ class GroupAnswers(ManyRowAnswers):
         allowed, banned = self.take_list(allow, MIN_LISTED - 1), self.take_list(ban, MAX_BANS)
         if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
             return None
-        return self.search(contexts, k, (self.find_listed_search(k), point_at_arrays(allowed, banned)))
+        answer = self.search(contexts, k, (self.find_listed_search(k), point_at_arrays(allowed, banned)))
+        if answer is None or answer[2][0] != LEFT_ROW:
+            return answer
+        return self.answer_exactly(np.asarray(contexts), k, ClassFilter(allowed, banned))
 
     def take_list(self, lists: IdLists, most: int) -> IdArray | None:
         """The ids [1, m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""

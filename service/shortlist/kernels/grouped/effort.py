@@ -12,6 +12,7 @@ import numpy as np
 from .tables import LimitsStruct, SearchStruct
 
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
+SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
 MAX_LIMIT = np.iinfo(np.int32).max
 
 

@@ -33,7 +33,7 @@ from shortlist.kernels.primitives.layout import (
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
-from .answers import GroupAnswers
+from .answers import AnswerExactly, GroupAnswers
 from .effort import Search, make_search
 from .tables import Tables, make_struct
 
@@ -81,12 +81,18 @@ class CompiledSearch:
             result.risk = to_probability(odds)
         return result
 
-    def open_row_answers(self, max_k: int, max_rows: int, plan_search: Callable[[int, bool], Search]) -> GroupAnswers:
-        """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k, and lists."""
+    def open_row_answers(
+        self, max_k: int, max_rows: int, plan_search: Callable[[int, bool], Search], answer_exactly: AnswerExactly
+    ) -> GroupAnswers:
+        """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k, and lists.
+
+        answer_exactly: answers a row that the search leaves because of its lists.
+        """
         self.struct.tables = self.tables  # which it reads as long as it lives
         dim, classes = self.tables.rows.shape[1], self.tables.places.size
         function = self.kernels.answer_rows_of_groups
-        return GroupAnswers(function, self.pointer, dim, plan_search, max_k, max_rows, self.threaded_rows, classes)
+        threads = self.threaded_rows
+        return GroupAnswers(function, self.pointer, dim, plan_search, max_k, max_rows, threads, classes, answer_exactly)
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""
@@ -145,6 +151,7 @@ def lay_out_groups(arrays: Arrays) -> Arrays:
         "centres": arrange_blocks(pad_lanes(shift_to_unsigned(pad_columns(arrays["group_codes"], LANE_BYTES)))),
         "centre_scale": pad_lanes(arrays["group_scale"]),
         "centre_fine_scale": pad_lanes(arrays.get("group_fine_scale", arrays["group_scale"])),
+        "raises": arrays.get("group_raise", np.zeros_like(arrays["group_reach"])),
         "reach": arrays["group_reach"],
         "sizes": sizes.astype(np.int32),
         "group_blocks": np.searchsorted(arrays["block_starts"], arrays["starts"]),

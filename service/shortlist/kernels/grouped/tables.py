@@ -23,8 +23,8 @@ class Tables(NamedTuple):
         tail_term_offsets: [t].
     Groups, which lie in blocks of their own, of 16 groups each:
         centres: [., c / 4, LANES, 4]. centre_scale, centre_fine_scale: [., LANES], of the columns
-        that previews have in int8, and of the others. reach: [G]. sizes: [G], how many classes.
-        group_blocks: [G + 1], at which block each group begins.
+        that previews have in int8, and of the others. raises, reach: [G], added before and after a product meets the
+        row's scale. sizes: [G], how many classes. group_blocks: [G + 1], at which block each group begins.
     Blocks:
         firsts: [B], positions of their first classes. filled: [B], how many classes.
         previews: [B, bytes], as of `arrange_records`. preview_raise: [B LANES]. bias: the same or None.
@@ -42,6 +42,7 @@ class Tables(NamedTuple):
     centres: Bytes
     centre_scale: FloatArray
     centre_fine_scale: FloatArray
+    raises: FloatArray
     reach: FloatArray
     sizes: Ints
     group_blocks: IdArray

@@ -14,6 +14,7 @@ struct group_answers {
 
 /* Log-odds of a miss over which a row with lists is answered exactly: of SURE_MISS in plans/grouped.py. */
 #define SURE_MISS_ODDS 6.9f
+#define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
 
 /* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */
 static int are_ids(const int64_t *list, int64_t count, int64_t ids) {
@@ -34,14 +35,22 @@ static int has_sure_miss(const struct row_answers *rows, int64_t first, int64_t 
     return any;
 }
 
+/* Marks a call's only row as left to exact answers; returns 0 for more rows, which are then not answered. */
+static int leave_rows(const struct row_answers *rows) {
+    rows->scored[0] = LEFT_ROW;
+    return rows->count == 1;
+}
+
 /* A part: the rows `first` to `last` - 1. */
 static int answer_part_of_groups(void *shared, int64_t part) {
     const struct group_answers *answers = shared;
     const struct row_answers *rows = &answers->rows;
     int64_t first = part * rows->part_rows, last = end_part(rows, part);
-    return search_rows(answers->head, answers->search, answers->lists, rows->contexts, rows->ids, rows->logprobs,
-                       rows->normalizers, rows->scored, rows->odds, NULL, first, last) &&
-           !(answers->lists && has_sure_miss(rows, first, last)) && finish_answers(rows, first, last);
+    if (!search_rows(answers->head, answers->search, answers->lists, rows->contexts, rows->ids, rows->logprobs,
+                     rows->normalizers, rows->scored, rows->odds, NULL, first, last))
+        return 0;
+    if (answers->lists && has_sure_miss(rows, first, last)) return leave_rows(rows);
+    return finish_answers(rows, first, last);
 }
 
 static int64_t answer_rows_of_groups(const struct grouped *head, const struct grouped_search *search,

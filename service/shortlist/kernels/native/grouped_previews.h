@@ -70,7 +70,8 @@ static void score_groups(const struct grouped *head, float row_scale, const stru
             add_scores(weights + wide * LINE_BYTES, fine_levels, lines - wide, fine_shift,
                        head->centre_fine_scale + LANES * i, scores);
     }
-    for (int64_t i = 0; i < head->groups; i++) scratch->groups[i] = scratch->groups[i] * row_scale + head->reach[i];
+    for (int64_t i = 0; i < head->groups; i++)
+        scratch->groups[i] = (scratch->groups[i] + head->raises[i]) * row_scale + head->reach[i];
 }
 
 /* Writes the blocks of the best groups to block_ids; returns how many. The groups' scores are there. */

@@ -29,7 +29,7 @@ struct grouped {
     const uint8_t *centres;        /* [centre_blocks, centre_lines, 16, 4], of groups */
     const float *centre_scale;     /* [centre_blocks, 16], of the first preview_lines lines */
     const float *centre_fine_scale; /* the same of the others */
-    const float *reach;            /* [groups] */
+    const float *raises, *reach;   /* [groups], added before and after a product meets the row's scale */
     const int32_t *sizes;          /* [groups], how many classes */
     const int64_t *group_blocks;   /* [groups + 1], at which block each group begins */
     const int32_t *firsts;         /* [blocks], positions of their first classes */

@@ -19,8 +19,9 @@ from shortlist.core.results import (
     IdArray,
     PlanResult,
 )
-from shortlist.kernels.row_answers import RowAnswers
+from shortlist.kernels.row_answers import Answer, RowAnswers
 
+from .normalizer import make_topk
 from .sampling import draw_from_distribution
 from .selection import rank_best
 from .tally import Tally
@@ -59,6 +60,14 @@ class Plan(ABC):
     def find_exact(self, k: int) -> Plan | None:
         """What answers exactly for k, by proof or else by the dense layer; None where the bundle has neither."""
         return self.fallback if self.prover is None or self.prover.prefers_dense(k) else self.prover
+
+    def answer_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
+        """Ids and log-probabilities [B, k], and how many classes were scored [B], by `find_exact`; None without it."""
+        exact = self.find_exact(k)
+        if exact is None:
+            return None
+        top = make_topk(exact.topk(contexts, k, class_filter), "exact")
+        return top.ids, top.logprobs, top.scored
 
     # what each plan must do
 

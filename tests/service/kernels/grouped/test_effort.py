@@ -84,6 +84,15 @@ def test_a_look_tells_how_large_the_row_is_in_columns_that_groups_are_not_compar
     np.testing.assert_allclose(features[:, 9], expected, atol=0.02)
 
 
+@pytest.mark.parametrize("length", [0.001, 0.1, 100])
+def test_a_context_of_any_length_is_searched_as_far_and_has_the_same_risk(promise_head, length):
+    rows = np.concatenate([near, far])
+    top, other = (promise_head.topk(some, 5, risk=True) for some in (rows, rows * np.float32(length)))
+    assert (other.scored == top.scored).mean() >= 0.99
+    assert measure_precision(promise_head, near * np.float32(length), 5) >= 0.98
+    np.testing.assert_allclose(other.risk, top.risk, rtol=0.05, atol=1e-4)
+
+
 def test_centres_of_bundles_of_before_have_one_scale(promise_head):
     arrays = Bundle(promise_head.folder).tensors(INDEX_FILE)
     own = lay_out_groups(arrays)
