@@ -84,8 +84,8 @@ class Head(SampledHead):
         self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
         self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
         self.manifest = self.with_device_crossover(bundle)
-        self.is_exact = self.plan is self.exact and not self.certified
         self.row_answers = self.plan.open_answers(self.manifest.dense_crossover)
+        self.exact_answers = None if self.certified or self.exact is None else self.exact.open_answers(None)
 
     @property
     def base(self) -> Head:
@@ -189,10 +189,11 @@ class Head(SampledHead):
         bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its whole
         distribution. labels, risk, scores, names: also those of `TopK`. Raises BadInput.
         """
-        is_free = bias is None and within is None and without is None
-        is_plain = not (labels or risk or scores or names) and (self.is_exact or not exact)
-        if is_free and is_plain and (answer := answer_rows(self.row_answers, contexts, k, allow, ban)) is not None:
-            return TopK(*answer, self.manifest.normalizer, promise=self.manifest.promise)
+        is_plain = bias is None and within is None and without is None and not (labels or risk or scores or names)
+        answers = self.exact_answers if exact else self.row_answers
+        if is_plain and (answer := answer_rows(answers, contexts, k, allow, ban)) is not None:
+            own = self.manifest
+            return TopK(*answer, "exact") if exact else TopK(*answer, own.normalizer, promise=own.promise)
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)

@@ -20,7 +20,7 @@ from shortlist.integrations.transformers import attach, detach
 
 UNTOUCHED, OURS, CEILING = "untouched", "shortlist", "constant"
 THREADS, BATCHES, BEAMS = (1, 2), (1, 4), (1, 4)
-NEW_TOKENS, PROMPT_TOKENS = 16, 8
+NEW_TOKENS, PROMPT_TOKENS = 12, 8
 ROUNDS = 5
 STRAIGHT_BEAM = 1  # greedy search
 CLASSES_A_BEAM = 2  # that beam search takes

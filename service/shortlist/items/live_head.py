@@ -37,7 +37,7 @@ class LiveHead(Head):
         live = cls.__new__(cls)
         live.__dict__.update(head.__dict__)
         live.items, live.names = items, items.names
-        live.row_answers = None  # they know the bundle's classes alone
+        live.row_answers = live.exact_answers = None  # they know the bundle's classes alone
         return live
 
     @property

@@ -44,10 +44,11 @@ def head(request, folder, monkeypatch):
     library.open_target.cache_clear()
 
 
-def answer_the_long_way(head: Head, contexts, k, monkeypatch):
+def answer_the_long_way(head: Head, contexts, k, monkeypatch, **options):
     with monkeypatch.context() as patched:
         patched.setattr(head, "row_answers", None)
-        return head.topk(contexts, k)
+        patched.setattr(head, "exact_answers", None)
+        return head.topk(contexts, k, **options)
 
 
 def test_answers_are_those_of_the_long_way(head, monkeypatch):
@@ -86,13 +87,12 @@ def test_answers_are_of_their_own(head):
     np.testing.assert_array_equal(first.ids, kept)
 
 
-def test_the_dense_layer_answers_exact_requests_so(head, monkeypatch):
-    if head.manifest.plan != "full":
-        pytest.skip("exact answers of other heads are not their plans'")
-    top, row = head.topk(ROW, K, exact=True), answer_the_long_way(head, ROW, CLASSES, monkeypatch)
-    np.testing.assert_array_equal(top.ids, row.ids[:, :K])
-    np.testing.assert_array_equal(head.topk(ROW, CLASSES).ids, row.ids)
-    assert (top.scored[0], top.normalizer) == (CLASSES, "exact")
+def test_the_dense_layer_answers_exact_requests_in_one_call_where_nothing_proves_them(head, monkeypatch):
+    top, row = head.topk(ROW, K, exact=True), answer_the_long_way(head, ROW, K, monkeypatch, exact=True)
+    np.testing.assert_array_equal(top.ids, row.ids)
+    np.testing.assert_allclose(top.logprobs, row.logprobs, atol=1e-5)
+    assert (top.normalizer, top.promise) == (row.normalizer, None)
+    assert (head.exact_answers is None) == (head.dense is None or head.certified is not None)
 
 
 ROW = ROWS[:1].copy()

@@ -100,10 +100,9 @@ class GatheredHead(Head):
         self.folder, self.labels, self.names = folder, gather_labels(bundles), gather_names(bundles)
         self.sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)
         self.device, self.threads, self.kernels = "cpu", 1, None
-        self.dense = self.certified = self.row_answers = None
+        self.dense = self.certified = self.row_answers = self.exact_answers = None
         self.plan = GatheredPlan(ask, shares, exact=False)
         self.exact = self.exact_plan = GatheredPlan(ask, shares, exact=True)
-        self.is_exact = False
 
     def make_probe(self) -> FloatArray:
         """One context vector [1, d], of zeros, by which shards are asked whether they answer."""

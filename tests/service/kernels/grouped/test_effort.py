@@ -158,6 +158,19 @@ def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_d
     assert (other.ids[deep][:, :, None] == best[deep, None, banned:]).any(axis=1).mean() >= 0.9
 
 
+def test_a_row_that_the_loops_leave_is_answered_as_if_it_came_with_others(promise_head, monkeypatch):
+    """A single row goes to exact answers by what the loops say of it, without a second search."""
+    rows, banned = near[:16], find_best(near[:16], 1000)
+    together = promise_head.topk(rows, 5, ban=banned, risk=True)
+    left = (together.risk == 0).nonzero()[0]
+    assert left.size
+    monkeypatch.setattr(promise_head.plan, "topk", None)
+    for row in left:
+        alone = promise_head.topk(rows[row : row + 1], 5, ban=banned[row])
+        np.testing.assert_array_equal(alone.ids[0], together.ids[row])
+        np.testing.assert_allclose(alone.logprobs[0], together.logprobs[row], atol=1e-5)
+
+
 def test_all_classes_that_long_bans_of_the_best_leave_are_compared_closely(promise_head):
     """They differ by less than int8 rows tell, and none of them can have been missed."""
     rows, left = near[:64], 1500
