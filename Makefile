@@ -78,7 +78,7 @@ bench-gpu: $(VENV)/model.stamp  ## dense and our heads on a GPU, batches of 1 to
 bench-decoding: $(VENV)/model.stamp build/venvs/translators/stamp  ## a translator over a head, in process, over HTTP, beside CTranslate2; DATA=folder with enja
 	@$(BIN)/python -m benchmarks.studies.decoding --data "$(DATA)" $(ARGS)
 
-bench-generate: $(VENV)/model.stamp $(VENV)/gemma.stamp  ## tokens/s inside `generate` of SmolLM2 and Gemma 3; DATA=folder; hours at first
+bench-generate: $(VENV)/model.stamp $(VENV)/gemma.stamp  ## tokens/s inside `generate` of SmolLM2 and Gemma 3; DATA=folder; 40 minutes at first
 	@$(BIN)/python -m benchmarks.studies.generate $(if $(DATA),--data "$(DATA)") $(ARGS)
 
 bench-scale: $(VENV)/run.stamp build/venvs/ray/stamp  ## processes, shards, a Ray cluster that is hurt, the cost model; needs wrk; 40 minutes
