@@ -37,7 +37,7 @@ static int has_sure_miss(const struct row_answers *rows, int64_t first, int64_t 
 
 /* Marks a call's only row as left to exact answers; returns 0 for more rows, which are then not answered. */
 static int leave_rows(const struct row_answers *rows) {
-    rows->scored[0] = LEFT_ROW;
+    if (rows->count == 1) rows->scored[0] = LEFT_ROW;
     return rows->count == 1;
 }
 

@@ -191,7 +191,8 @@ struct kernels {
                            int64_t last);
 
     /* The whole answers of rows by a search, as `answer_rows_of_sets` writes them; none, too, where a list holds an id
-     * that is neither -1 nor of a class, and where one row should be answered exactly. */
+     * that is neither -1 nor of a class, and where one of several rows should be answered exactly. Of a single row that
+     * should, nothing but a number of scored classes of -1 is written. */
     int64_t (*answer_rows_of_groups)(const struct grouped *head, const struct grouped_search *search,
                                      const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
                                      int64_t *ids);
