@@ -47,8 +47,9 @@ LAST_LOOK_CANDIDATES_PER_K = 10
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
 MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
-LIST_ODDS_FACTOR = 4  # times the odds for which a row looks further: over them, one with lists is answered exactly
-SURE_MISS = 0.999  # a risk that stands for rows whose lists leave too little of their best classes
+# Times the odds for which a row looks further: over them after the last look, it is answered exactly.
+DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
+SURE_MISS = 0.999  # a risk that stands for rows that are left to exact answers
 
 
 class GroupedPlan(Plan):
@@ -125,22 +126,19 @@ class GroupedPlan(Plan):
         """The k best; `scored` is the number of candidates."""
         if self.compiled is not None and k <= MAX_COMPILED_K:
             result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
-            if class_filter.restricts:
-                self.answer_deep_rows(result, contexts, k, class_filter)
+            self.answer_left_rows(result, contexts, k, class_filter)
             return result
         wide = class_filter.restricts or self.is_wide(k)
         search = self.search_widely if wide else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
 
-    def answer_deep_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
-        """Answer rows exactly that a search leaves because of their lists; without dense by all looks, as risky."""
+    def answer_left_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
+        """Answer rows exactly that a search leaves; without dense by all looks, as risky."""
         assert result.risk is not None
         assert self.compiled is not None
-        deep = (result.risk > SURE_MISS).nonzero()[0].tolist()
-        if not deep:
-            return
-        exact = self.find_exact(k)
-        for row in deep:
+        left = (result.risk > SURE_MISS).nonzero()[0].tolist()
+        exact = self.find_exact(k) if left else None
+        for row in left:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
                 search = self.plan_search(k, restricts=True)._replace(weights=())
@@ -156,12 +154,18 @@ class GroupedPlan(Plan):
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_FIRST_LOOK_K and not restricts)
-            list_bar = bar + log(LIST_ODDS_FACTOR) if settings.list_effort and self.find_exact(k) is not None else inf
-            return Search(looks[start:], k, self.beside, settings.effort[start:], bar, settings.list_effort, list_bar)
+            effort, doubt_bar = settings.effort[start:], self.find_doubt_bar(bar, k, restricts)
+            return Search(looks[start:], k, self.beside, effort, bar, settings.list_effort, doubt_bar)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return Search((first, looks[-1]), k, self.beside)
         return Search(looks[:1], k, self.beside)
+
+    def find_doubt_bar(self, bar: float, k: int, restricts: bool) -> float:
+        """The log-odds over which a row is answered exactly after the last look; inf where nothing answers so."""
+        if self.find_exact(k) is None or (restricts and not self.settings.list_effort):
+            return inf
+        return bar + log(LIST_DOUBT_ODDS_FACTOR if restricts else DOUBT_ODDS_FACTOR)
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.filters import ClassFilter, IdLists
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.kernels.lists import MAX_BANS, MIN_LISTED, point_at_arrays
@@ -21,7 +21,7 @@ from .effort import Search, make_search
 
 INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
 AnswerExactly = Callable[[FloatArray, int, ClassFilter], Answer | None]  # contexts [B, d], k, lists -> answers
-LEFT_ROW = -1  # classes scored of a row that the loops leave to exact answers because of its lists
+LEFT_ROW = -1  # classes scored of a row that the loops leave to exact answers
 
 
 class GroupAnswers(ManyRowAnswers):
@@ -55,6 +55,10 @@ class GroupAnswers(ManyRowAnswers):
         self.plan_search, self.classes, self.answer_exactly = plan_search, classes, answer_exactly
         self.listed: dict[int, Any] = {}
 
+    def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
+        """As in the base class; rows that the loops leave get exact answers."""
+        return self.complete(super().__call__(contexts, k), contexts, k, UNRESTRICTED)
+
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
         """The answers of rows that share short lists, arrays of ids or tables of one list; None for any others.
 
@@ -66,9 +70,22 @@ class GroupAnswers(ManyRowAnswers):
         if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
             return None
         answer = self.search(contexts, k, (self.find_listed_search(k), point_at_arrays(allowed, banned)))
-        if answer is None or answer[2][0] != LEFT_ROW:
+        return self.complete(answer, contexts, k, ClassFilter(allowed, banned))
+
+    def complete(
+        self, answer: Answer | None, contexts: npt.ArrayLike, k: int, class_filter: ClassFilter
+    ) -> Answer | None:
+        """The answer with exact ones of the rows that the loops left, each by itself; None where nothing gives them."""
+        if answer is None or (answer[2][0] if len(answer[2]) == 1 else answer[2].min()) != LEFT_ROW:
             return answer
-        return self.answer_exactly(np.asarray(contexts), k, ClassFilter(allowed, banned))
+        rows = np.asarray(contexts)
+        for row in (answer[2] == LEFT_ROW).nonzero()[0].tolist():
+            exact = self.answer_exactly(rows[row : row + 1], k, class_filter)
+            if exact is None:
+                return None
+            for part, value in zip(answer, exact, strict=True):
+                part[row] = value[0]
+        return answer
 
     def take_list(self, lists: IdLists, most: int) -> IdArray | None:
         """The ids [1, m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""

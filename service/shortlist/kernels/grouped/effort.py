@@ -35,8 +35,8 @@ class Search(NamedTuple):
     looks: each goes further than the one before. fitted: the number of candidates beside which the tail was fitted.
     weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
     where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
-    taken. list_weights: those of the last look of a row with lists, where they are not the same. list_bar: log-odds
-    over which such a row gets INFINITY for them after the last look, since it should be answered exactly.
+    taken. list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds
+    over which a row gets INFINITY for them after the last look, since it should be answered exactly.
     """
 
     looks: tuple[Look, ...]
@@ -45,7 +45,7 @@ class Search(NamedTuple):
     weights: tuple[tuple[float, ...], ...] = ()
     bar: float = 0.0
     list_weights: tuple[float, ...] = ()
-    list_bar: float = inf
+    doubt_bar: float = inf
 
 
 @lru_cache(maxsize=256)
@@ -57,6 +57,6 @@ def make_search(search: Search) -> Any:
     rows = (*search.weights, search.list_weights or search.weights[-1]) if search.weights else ()
     weights = np.array(rows, np.float32)
     addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
-    struct = SearchStruct(limits, *addresses, len(limits), search.k, search.fitted, search.bar, search.list_bar)
+    struct = SearchStruct(limits, *addresses, len(limits), search.k, search.fitted, search.bar, search.doubt_bar)
     struct.weights_array = weights
     return byref(struct)

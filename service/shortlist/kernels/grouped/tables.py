@@ -99,7 +99,7 @@ class SearchStruct(Structure):
         ("limits", POINTER(LimitsStruct)),
         *((name, c_void_p) for name in ("weights", "list_weights")),
         *((name, c_int64) for name in ("looks", "k", "fitted")),
-        *((name, c_float) for name in ("bar", "list_bar")),
+        *((name, c_float) for name in ("bar", "doubt_bar")),
     ]
 
 

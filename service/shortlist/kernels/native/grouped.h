@@ -276,13 +276,13 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
-/* Whether others should answer a row with lists, which permit too many classes to score them all: its best classes are
+/* Whether others should answer a row, of which too many classes are permitted to score them all: its best classes are
  * nearly all banned, or by the last look it stays doubtful which of the permitted ones they are. */
 static int is_left(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     int is_last = number == search->looks - 1;
     if (row->permitted <= MAX_LISTED_CLASSES) return 0;
-    return is_deep(row->depth, search->k) || (row->lists && is_last && *row->answer.odds > search->list_bar);
+    return is_deep(row->depth, search->k) || (is_last && *row->answer.odds > search->doubt_bar);
 }
 
 /* Takes one look; returns whether it has found enough. A row that is left to others gets the odds of INFINITY. */

@@ -12,7 +12,7 @@ struct group_answers {
     struct row_answers rows;
 };
 
-/* Log-odds of a miss over which a row with lists is answered exactly: of SURE_MISS in plans/grouped.py. */
+/* Log-odds of a miss that stand for a row which is left to exact answers: of SURE_MISS in plans/grouped.py. */
 #define SURE_MISS_ODDS 6.9f
 #define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
 
@@ -29,16 +29,16 @@ static int are_lists(const struct lists *lists, int64_t rows, int64_t ids) {
            are_ids(lists->ban, (lists->ban_step ? rows : 1) * lists->ban_size, ids);
 }
 
-static int has_sure_miss(const struct row_answers *rows, int64_t first, int64_t last) {
-    int any = 0;
-    for (int64_t row = first; row < last; row++) any |= rows->odds[row] > SURE_MISS_ODDS;
-    return any;
-}
-
-/* Marks a call's only row as left to exact answers; returns 0 for more rows, which are then not answered. */
-static int leave_rows(const struct row_answers *rows) {
-    if (rows->count == 1) rows->scored[0] = LEFT_ROW;
-    return rows->count == 1;
+/* Finishes the rows `first` to `last` - 1, but for those that are left to exact answers, which are marked; returns 0
+ * where another one has no answer. */
+static int finish_or_leave(const struct row_answers *rows, int64_t first, int64_t last) {
+    int all = 1;
+    for (int64_t row = first; row < last; row++)
+        if (rows->odds[row] > SURE_MISS_ODDS)
+            rows->scored[row] = LEFT_ROW;
+        else
+            all &= finish_answer(rows, row);
+    return all;
 }
 
 /* A part: the rows `first` to `last` - 1. */
@@ -46,11 +46,9 @@ static int answer_part_of_groups(void *shared, int64_t part) {
     const struct group_answers *answers = shared;
     const struct row_answers *rows = &answers->rows;
     int64_t first = part * rows->part_rows, last = end_part(rows, part);
-    if (!search_rows(answers->head, answers->search, answers->lists, rows->contexts, rows->ids, rows->logprobs,
-                     rows->normalizers, rows->scored, rows->odds, NULL, first, last))
-        return 0;
-    if (answers->lists && has_sure_miss(rows, first, last)) return leave_rows(rows);
-    return finish_answers(rows, first, last);
+    return search_rows(answers->head, answers->search, answers->lists, rows->contexts, rows->ids, rows->logprobs,
+                       rows->normalizers, rows->scored, rows->odds, NULL, first, last) &&
+           finish_or_leave(rows, first, last);
 }
 
 static int64_t answer_rows_of_groups(const struct grouped *head, const struct grouped_search *search,

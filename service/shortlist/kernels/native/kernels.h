@@ -61,13 +61,13 @@ enum { EFFORT_FEATURES = 11 };
  *
  * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
  * were missed; NULL where only the last look decides. list_weights: [EFFORT_FEATURES + 1], those of the last look of a
- * row with lists. bar: the log-odds over which the next look is taken. list_bar: those over which a row with lists
- * should be answered exactly after the last. fitted: the number of candidates beside which the tail was fitted. */
+ * row with lists. bar: the log-odds over which the next look is taken. doubt_bar: those over which a row should be
+ * answered exactly after the last. fitted: the number of candidates beside which the tail was fitted. */
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights;
     int64_t looks, k, fitted;
-    float bar, list_bar;
+    float bar, doubt_bar;
 };
 
 /* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list
@@ -191,8 +191,8 @@ struct kernels {
                            int64_t last);
 
     /* The whole answers of rows by a search, as `answer_rows_of_sets` writes them; none, too, where a list holds an id
-     * that is neither -1 nor of a class, and where one of several rows should be answered exactly. Of a single row that
-     * should, nothing but a number of scored classes of -1 is written. */
+     * that is neither -1 nor of a class. A row that should be answered exactly has -1 for its number of scored classes,
+     * and nothing else that means something. */
     int64_t (*answer_rows_of_groups)(const struct grouped *head, const struct grouped_search *search,
                                      const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
                                      int64_t *ids);

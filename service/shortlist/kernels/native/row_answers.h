@@ -44,11 +44,4 @@ static int finish_answer(const struct row_answers *rows, int64_t row) {
     return rows->scored[row] > 0 && isfinite(normalizer);
 }
 
-/* The same of the rows `first` to `last` - 1; returns 0 where one of them has none. */
-static int finish_answers(const struct row_answers *rows, int64_t first, int64_t last) {
-    int all = 1;
-    for (int64_t row = first; row < last; row++) all &= finish_answer(rows, row);
-    return all;
-}
-
 #endif

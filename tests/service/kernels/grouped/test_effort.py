@@ -158,6 +158,18 @@ def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_d
     assert (other.ids[deep][:, :, None] == best[deep, None, banned:]).any(axis=1).mean() >= 0.9
 
 
+@pytest.mark.parametrize("k", [1, 5])
+def test_rows_that_stay_doubtful_after_the_last_look_are_answered_exactly(promise_head, k):
+    head, rows = promise_head.with_settings(promise=0.999), np.concatenate([near[:100], far[:100]])
+    top, told = head.topk(rows, k), head.topk(rows, k, risk=True)
+    left = told.risk == 0
+    assert 0 < left.sum() < len(rows)
+    np.testing.assert_array_equal(told.ids[left], find_best(rows[left], k))
+    np.testing.assert_array_equal(top.ids, told.ids)
+    np.testing.assert_allclose(top.logprobs, told.logprobs, atol=1e-5)
+    assert (told.risk <= 2 * 1.5 * 0.001).all()
+
+
 def test_a_row_that_the_loops_leave_is_answered_as_if_it_came_with_others(promise_head, monkeypatch):
     """A single row goes to exact answers by what the loops say of it, without a second search."""
     rows, banned = near[:16], find_best(near[:16], 1000)
