@@ -78,13 +78,12 @@ class GroupAnswers(ManyRowAnswers):
         """The answer with exact ones of the rows that the loops left, each by itself; None where nothing gives them."""
         if answer is None or (answer[2][0] if len(answer[2]) == 1 else answer[2].min()) != LEFT_ROW:
             return answer
-        rows = np.asarray(contexts)
-        for row in (answer[2] == LEFT_ROW).nonzero()[0].tolist():
+        (ids, logprobs, scored), rows = answer, np.asarray(contexts)
+        for row in (scored == LEFT_ROW).nonzero()[0].tolist():
             exact = self.answer_exactly(rows[row : row + 1], k, class_filter)
             if exact is None:
                 return None
-            for part, value in zip(answer, exact, strict=True):
-                part[row] = value[0]
+            ids[row], logprobs[row], scored[row] = (part[0] for part in exact)
         return answer
 
     def take_list(self, lists: IdLists, most: int) -> IdArray | None:
