@@ -60,7 +60,8 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
     head.projection = make_lines(head.projection_blocks * head.projection_lines);
     head.projection_scale = make_floats(head.projection_blocks * LANES), head.tail = make_floats(dim);
     head.centres = make_lines(head.centre_blocks * head.centre_lines);
-    head.centre_scale = make_floats(head.centre_blocks * LANES), head.reach = make_floats(head.groups);
+    head.centre_scale = make_floats(head.centre_blocks * LANES);
+    head.raises = make_floats(head.groups), head.reach = make_floats(head.groups);
     head.centre_fine_scale = make_floats(head.centre_blocks * LANES);
     head.previews = make_previews(&head);
     head.tail_terms = make_floats(head.terms * dim), head.tail_term_offsets = make_floats(head.terms);
@@ -88,7 +89,7 @@ static struct grouped_search make_search(struct grouped_limits *limits, int64_t 
     return (struct grouped_search){.limits = limits, .weights = weights,
                                    .list_weights = weights ? weights + 3 * (EFFORT_FEATURES + 1) : NULL,
                                    .looks = pick(1, 3), .k = pick(1, classes < 9 ? classes : 9),
-                                   .fitted = pick(1, 200), .bar = pick_float(), .list_bar = pick_float()};
+                                   .fitted = pick(1, 200), .bar = pick_float(), .doubt_bar = pick_float()};
 }
 
 static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {

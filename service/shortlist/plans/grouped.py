@@ -134,9 +134,9 @@ class GroupedPlan(Plan):
 
     def answer_left_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
         """Answer rows exactly that a search leaves; without dense by all looks, as risky."""
-        assert result.risk is not None
         assert self.compiled is not None
-        left = (result.risk > SURE_MISS).nonzero()[0].tolist()
+        risk = np.empty(0, np.float32) if result.risk is None else result.risk  # no rows have none
+        left = (risk > SURE_MISS).nonzero()[0].tolist()
         exact = self.find_exact(k) if left else None
         for row in left:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
@@ -145,7 +145,7 @@ class GroupedPlan(Plan):
                 result.put([row], self.compiled(some, search, lists))
             else:
                 result.put([row], exact.topk(some, k, lists))
-                result.risk[row] = 0.0
+                risk[row] = 0.0
 
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""

@@ -21,7 +21,6 @@ from shortlist.core.results import (
 )
 from shortlist.kernels.row_answers import Answer, RowAnswers
 
-from .normalizer import make_topk
 from .sampling import draw_from_distribution
 from .selection import rank_best
 from .tally import Tally
@@ -62,11 +61,15 @@ class Plan(ABC):
         return self.fallback if self.prover is None or self.prover.prefers_dense(k) else self.prover
 
     def answer_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
-        """Ids and log-probabilities [B, k], and how many classes were scored [B], by `find_exact`; None without it."""
+        """Ids and log-probabilities [B, k], and how many classes were scored [B], by `find_exact`.
+
+        None without it, and where scores overflow, which the long way tells.
+        """
         exact = self.find_exact(k)
-        if exact is None:
+        result = None if exact is None else exact.topk(contexts, k, class_filter)
+        if result is None or not np.isfinite(result.log_normalizer).all():
             return None
-        top = make_topk(exact.topk(contexts, k, class_filter), "exact")
+        top = result.topk("exact")
         return top.ids, top.logprobs, top.scored
 
     # what each plan must do
