@@ -19,14 +19,7 @@ from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.bundle.settings import PlanSettings
 from shortlist.core.bias import Bias, BiasLike, parse_bias
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
-from shortlist.core.results import (
-    FloatArray,
-    IdArray,
-    PlanResult,
-    TopK,
-    read_labels,
-    require_labels,
-)
+from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, read_labels, require_labels
 from shortlist.kernels.native.library import name_target
 from shortlist.kernels.row_answers import answer_rows
 from shortlist.plans.common.base import (
@@ -85,7 +78,9 @@ class Head(SampledHead):
         self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
         self.manifest = self.with_device_crossover(bundle)
         self.row_answers = self.plan.open_answers(self.manifest.dense_crossover)
-        self.exact_answers = None if self.certified or self.exact is None else self.exact.open_answers(None)
+        unproved = None if self.certified else self.exact
+        others = unproved.open_answers(None) if unproved and unproved is not self.plan else None
+        self.exact_answers = self.row_answers if unproved is self.plan else others
 
     @property
     def base(self) -> Head:
@@ -200,8 +195,7 @@ class Head(SampledHead):
         class_filter = self.check_filter(allow, ban, len(rows), within, without)
         weights = parse_bias(bias, len(rows), self.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
-        make = make_scored_topk if scores else make_topk
-        top = make(self.run(plan, rows, k, class_filter, weights), normalizer)
+        top = (make_scored_topk if scores else make_topk)(self.run(plan, rows, k, class_filter, weights), normalizer)
         top.labels = None if label_array is None else read_labels(label_array, top.ids)
         top.names = None if name_table is None else name_table.read(top.ids)
         top.risk = top.complete_risk(self.manifest.classes) if risk else None

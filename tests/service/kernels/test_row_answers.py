@@ -93,6 +93,7 @@ def test_the_dense_layer_answers_exact_requests_in_one_call_where_nothing_proves
     np.testing.assert_allclose(top.logprobs, row.logprobs, atol=1e-5)
     assert (top.normalizer, top.promise) == (row.normalizer, None)
     assert (head.exact_answers is None) == (head.dense is None or head.certified is not None)
+    assert (head.exact_answers is head.row_answers) == (head.plan is head.exact), "laid out once"
 
 
 ROW = ROWS[:1].copy()

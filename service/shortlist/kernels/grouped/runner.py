@@ -86,7 +86,7 @@ class CompiledSearch:
     ) -> GroupAnswers:
         """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k, and lists.
 
-        answer_exactly: answers a row that the search leaves because of its lists.
+        answer_exactly: answers a row that the search leaves.
         """
         self.struct.tables = self.tables  # which it reads as long as it lives
         dim, classes = self.tables.rows.shape[1], self.tables.places.size
