@@ -126,7 +126,8 @@ class LiveHead(Head):
         base = plan.compute_log_normalizer(contexts, own, logits)
         layer = self.open_base_layer(plan, changes)
         are_estimates = np.full(len(contexts), layer.is_estimate)
-        return correct_normalizer(base, contexts, changes.score(contexts), are_estimates, changes, layer)
+        added = changes.table.sum_logits(changes.score(contexts))
+        return correct_normalizer(base, contexts, added, are_estimates, changes, layer)
 
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""

@@ -16,7 +16,7 @@ from shortlist.kernels.growing_previews import GrowingPreviews, PreviewedClasses
 
 from .batch import ItemBatch, Key
 from .names import GrowingNames, follow_nobody
-from .table import MIN_ROWS, NEVER, ItemTable
+from .table import MIN_PREVIEWED_ITEMS, MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
 DEAD_DIVISOR = 4  # of the rows that are items: so many may be none any more
@@ -57,6 +57,14 @@ class Snapshot:
     def dead_rows(self) -> IdArray:
         """The rows [n] of the table that are no items any more."""
         return (~self.table.mark_living(self.size, self.moment)).nonzero()[0]
+
+    @cached_property
+    def previewed_items(self) -> PreviewedClasses | None:
+        """The best changed items of rows, and how much all weigh; None where they are few, or have no previews."""
+        previews, count = self.table.previews, self.size - self.dead_rows.size
+        if previews is None or not previews.size >= self.size or count < MIN_PREVIEWED_ITEMS:
+            return None
+        return previews.make_classes(self.table.places[: self.size], without=self.dead_rows)
 
     @cached_property
     def hidden_weight(self) -> PreviewedClasses | None:

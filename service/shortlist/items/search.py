@@ -23,6 +23,7 @@ from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.list_ways import put_rows
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
+from .scores import ItemScores
 from .table import repeat_rows
 
 SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
@@ -145,19 +146,32 @@ def merge_changed(
 def merge_rows(
     base: PlanResult, contexts: FloatArray, changes: Snapshot, class_filter: ClassFilter, layer: BaseLayer
 ) -> PlanResult:
-    """The same of so few rows that all logits of changed items fit."""
-    logits = changes.score(contexts)
+    """The same of so few rows that all logits of changed items fit.
+
+    Where normalisers are estimates, the best changed items are found by previews; all are scored where others may be
+    among the k best of some row.
+    """
+    are_estimates = layer.is_estimate & (base.scored != changes.base_classes)
+    finds_best = class_filter.allow is None and are_estimates.all()
+    scores = (ItemScores.find_best if finds_best else ItemScores.find_all)(contexts, changes)
+    merged = merge_scores(base, scores, changes, class_filter)
+    if scores.bounds is not None and (merged.logits[:, -1] <= scores.bounds).any():
+        merged = merge_scores(base, ItemScores.find_all(contexts, changes), changes, class_filter)
+    normalizer = correct_normalizer(base.log_normalizer, contexts, scores.log_sums, are_estimates, changes, layer)
+    merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
+    return merged
+
+
+def merge_scores(base: PlanResult, scores: ItemScores, changes: Snapshot, class_filter: ClassFilter) -> PlanResult:
+    """The k best of `base` [B, k] and of the changed items that have scores; the normaliser is that of `base`."""
     merged = PlanResult(
         base.ids.copy(), base.logits.copy(), base.log_normalizer, count_scored(base, changes), risk=base.risk
     )
     if class_filter.forced is not None:
         blank_changed(merged, class_filter.forced, changes)
-    if logits.shape[1]:
-        for row, row_logits in enumerate(logits):
-            merge_row(merged, row, row_logits, changes.ids, class_filter)
-    are_estimates = layer.is_estimate & (base.scored != changes.base_classes)
-    normalizer = correct_normalizer(base.log_normalizer, contexts, logits, are_estimates, changes, layer)
-    merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
+    if scores.logits.shape[1]:
+        for row, row_logits in enumerate(scores.logits):
+            merge_row(merged, row, row_logits, scores.ids if scores.ids.ndim == 1 else scores.ids[row], class_filter)
     return merged
 
 
@@ -213,20 +227,19 @@ def sum_hidden(contexts: FloatArray, are_estimates: BoolArray, changes: Snapshot
 def correct_normalizer(
     log_normalizer: FloatArray,
     contexts: FloatArray,
-    logits: FloatArray,
+    added: FloatArray,
     are_estimates: BoolArray,
     changes: Snapshot,
     layer: BaseLayer,
 ) -> FloatArray:
     """[B] float32: log-normalisers of the bundle's classes without those changed, and with the changed items.
 
-    logits: [B, n], of the changed items. are_estimates: [B], of the normalisers. What is taken off are the scores of
-    all hidden classes, though an estimate may have held others of them; where hardly anything is left, all the rest is
-    summed.
+    added: [B], logs of the sums of exp(logit) over the changed items. are_estimates: [B], of the normalisers. What is
+    taken off are the scores of all hidden classes, though an estimate may have held others of them; where hardly
+    anything is left, all the rest is summed.
     """
     if not (changes.size or changes.hidden.size):
         return log_normalizer
-    added = changes.table.sum_logits(logits)
     off = sum_hidden(contexts, are_estimates, changes, layer)
     peak = np.maximum(log_normalizer, added).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who asked

@@ -7,10 +7,12 @@ import numpy as np
 from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
 from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.kernels.exact_rows import CompiledGather
+from shortlist.kernels.growing_previews import GrowingPreviews
 from shortlist.kernels.native.library import open_kernels
 from shortlist.plans.common.normalizer import log_sum_exp
 
 MIN_ROWS = 1024
+MIN_PREVIEWED_ITEMS = 16384  # rows; the exact logits of fewer take no longer
 NEVER = np.iinfo(np.int32).max  # a moment that does not come
 
 
@@ -19,7 +21,7 @@ class ItemTable:
 
     ids: [n] int64, the item of each row. vectors: [n, d] float32. biases: [n] float32. ends: [n] int32, the moment from
     which on a row is no item any more, the one number that changes. size: how many rows are used.
-    scale, soft_cap: of the layer whose items they are.
+    scale, soft_cap: of the layer whose items they are. previews: of the rows, once there are many; None without loops.
     """
 
     def __init__(self, dim: int, rows: int, scale: float, soft_cap: float | None, threads: int) -> None:
@@ -29,15 +31,19 @@ class ItemTable:
         self.biases, self.places = np.zeros(rows, np.float32), np.arange(rows)
         self.ends: IntArray = np.full(rows, NEVER, np.int32)
         self.gather: CompiledGather | None = None
+        self.previews: GrowingPreviews | None = None
         self.ranking = CompiledRanking.open(1)
         if open_kernels() is not None:  # the loops that score the bundle's classes: equal rows get equal bits
             self.gather = CompiledGather(self.vectors, scale, soft_cap, self.biases, None, threads)
+            self.previews = GrowingPreviews(self.gather)
 
     def append(self, ids: list[int], vectors: FloatArray, biases: FloatArray) -> int:
         """Append rows that there is room for; returns the place of the first."""
         first, self.size = self.size, self.size + len(ids)
         self.ids[first : self.size], self.vectors[first : self.size] = ids, vectors
         self.biases[first : self.size] = biases
+        if self.previews is not None and self.size >= MIN_PREVIEWED_ITEMS:
+            self.previews.append(self.places[self.previews.size : self.size])
         return first
 
     def mark_living(self, rows: int, moment: int) -> BoolArray:

@@ -192,6 +192,46 @@ def test_many_removed_classes_weigh_by_previews_what_they_weigh_exactly(promise_
     assert not np.isin(near.ids, removed).any()
 
 
+@pytest.fixture
+def many_items(promise_head, monkeypatch):
+    """A head with 3,000 added items, some of which were replaced or removed since, that are found by previews."""
+    for module in ("overlay", "table"):
+        monkeypatch.setattr(f"shortlist.items.{module}.MIN_PREVIEWED_ITEMS", 1000)
+    overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1, promise_head.rows.loops)
+    first, random = grouped.PROMISE_CLASSES, np.random.default_rng(1)
+
+    def put(ids, removed=()):
+        vectors = random.standard_normal((len(ids), promise_head.manifest.dim)).astype(np.float32)
+        overlay.apply(overlay.position + 1, [ItemBatch.make(list(ids), vectors, list(removed))])
+
+    put(range(first, first + 3000))
+    put(range(first + 100, first + 200), removed=range(first, first + 100))
+    assert overlay.snapshot.previewed_items is not None
+    return LiveHead.make(promise_head, overlay)
+
+
+def test_many_items_are_found_by_previews_as_by_all_logits(many_items, monkeypatch):
+    rows = grouped.promise_contexts.contexts[:40]
+    near = many_items.topk(rows, 10)
+    banned = many_items.topk(rows, 10, ban=near.ids[0, :5])
+    assert (near.ids >= grouped.PROMISE_CLASSES).any()
+    monkeypatch.setattr(Snapshot, "previewed_items", None)
+    for found, lists in ((near, {}), (banned, {"ban": near.ids[0, :5]})):
+        expected = many_items.topk(rows, 10, **lists)
+        np.testing.assert_array_equal(found.ids, expected.ids)
+        np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=0.003)
+
+
+def test_items_that_previews_do_not_tell_apart_are_all_scored(many_items, monkeypatch):
+    """Equal vectors tie by the lower id, though previews hold only so many of them."""
+    row, overlay = grouped.promise_contexts.contexts[:1], many_items.items
+    ids = list(range(overlay.classes, overlay.classes + 500))
+    vectors = np.repeat(3 * row, len(ids), axis=0)
+    overlay.apply(overlay.position + 1, [ItemBatch.make(ids[::-1], vectors, [])])
+    assert overlay.snapshot.previewed_items is not None
+    np.testing.assert_array_equal(many_items.topk(row, 10).ids[0], ids[:10])
+
+
 def test_rows_are_gathered_where_that_saves_something(promise_head):
     overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1)
     live = LiveHead.make(promise_head, overlay)

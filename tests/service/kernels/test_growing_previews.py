@@ -1,9 +1,9 @@
-"""Sums over classes by their previews against float64, for every target, and while classes are appended."""
+"""Sums and the best of classes by their previews against float64, for every target, and while classes are appended."""
 
 import numpy as np
 import pytest
 from shortlist.kernels.exact_rows import CompiledGather
-from shortlist.kernels.growing_previews import MIN_BLOCKS, GrowingPreviews
+from shortlist.kernels.growing_previews import MIN_BLOCKS, MOST_BEST, GrowingPreviews
 from shortlist.kernels.native import library
 from shortlist.kernels.primitives.layout import LANES
 
@@ -90,3 +90,31 @@ def test_no_classes_and_rows_of_zeros(target):
     previews.append(np.arange(33))
     sums = previews.open(np.arange(33)).sum(np.ones((2, 8), np.float32))
     np.testing.assert_allclose(sums, np.log(33), atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [0.05, 0.5, 1.5])
+def test_the_best_are_exact_and_bound_all_others(rows, scale):
+    """Places that are left out are among no best, and weigh nothing."""
+    previews, ids = GrowingPreviews(rows), np.random.default_rng(2).permutation(CLASSES)[:3000]
+    previews.append(ids)
+    contexts, gone = make_contexts(rows, scale), np.arange(0, 3000, 3)
+    best = previews.make_classes(ids, without=gone).find_best(contexts)
+    kept = np.delete(ids, gone)
+    logits = rows(contexts, np.broadcast_to(kept, (ROWS, kept.size)))
+    order = np.lexsort((np.broadcast_to(kept, logits.shape), -logits), axis=1)
+    certain = best.logits > best.bounds[:, None]
+    np.testing.assert_array_equal(best.ids[certain], kept[order[:, :MOST_BEST]][certain])
+    np.testing.assert_array_equal(best.logits, rows(contexts, best.ids))
+    np.testing.assert_allclose(best.log_sums, sum_exactly(rows, contexts, kept), atol=0.003)
+    for row in range(ROWS):
+        others = ~np.isin(kept, best.ids[row])
+        assert logits[row, others].max() <= best.bounds[row]
+
+
+def test_some_of_the_best_are_certain(target):
+    random = np.random.default_rng(4)
+    rows = CompiledGather(random.standard_normal((CLASSES, 64), np.float32))
+    previews = GrowingPreviews(rows)
+    previews.append(np.arange(CLASSES))
+    best = previews.open(np.arange(CLASSES)).find_best(make_contexts(rows, 1))
+    assert (best.logits[:, 9] > best.bounds).all()
