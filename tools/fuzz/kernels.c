@@ -89,7 +89,8 @@ static struct grouped_search make_search(struct grouped_limits *limits, int64_t 
     return (struct grouped_search){.limits = limits, .weights = weights,
                                    .list_weights = weights ? weights + 3 * (EFFORT_FEATURES + 1) : NULL,
                                    .looks = pick(1, 3), .k = pick(1, classes < 9 ? classes : 9),
-                                   .fitted = pick(1, 200), .bar = pick_float(), .doubt_bar = pick_float()};
+                                   .fitted = pick(1, 200), .most_listed = pick(0, 300), .bar = pick_float(),
+                                   .doubt_bar = pick_float()};
 }
 
 static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {

@@ -15,7 +15,7 @@ import torch
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Search
-from shortlist.kernels.lists import MIN_LISTED
+from shortlist.kernels.lists import MOST_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan, list_looks
 from shortlist_models.full import FullSoftmax
 
@@ -23,7 +23,7 @@ from .effort import EFFORT_DEPTHS, Outcomes, Weights, fit_looks
 
 LIST_ROWS = 200  # contexts, each with a list of every kind
 MAX_LIST_LOGITS = 1 << 25  # of all of them: fewer contexts of layers of millions of classes
-MIN_PERMITTED = MIN_LISTED + 1  # a search scores all of fewer permitted classes
+MIN_PERMITTED = MOST_LISTED + 1  # a search scores all of fewer permitted classes
 UNWEIGHTED = ((0.0,) * (EFFORT_FEATURES + 1),) * 2  # log-odds of 0 after every look
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 

@@ -14,7 +14,7 @@ from shortlist.core.results import NO_CLASS, IdArray
 
 NO_IDS: IdArray = np.empty(0, np.int64)
 EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of kernels.h: a row without an allow list beside others
-MIN_LISTED = 2_048  # shorter allow lists are a search's own affair
+MOST_LISTED = 2_048  # classes of an allow list that every search answers itself
 MAX_BANS = 1 << 14  # up to so many, a ban list costs what a short one does
 
 

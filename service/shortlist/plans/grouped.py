@@ -6,7 +6,6 @@ from functools import cached_property, partial
 from math import ceil, inf, log
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
@@ -14,6 +13,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import Look, Search
 from shortlist.kernels.grouped.runner import CompiledSearch
+from shortlist.kernels.lists import MOST_LISTED
 from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
@@ -27,7 +27,7 @@ from shortlist.plans.common.base import (
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_also, limit_rest, log_sum_exp
-from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest
+from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, mark_best
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
 
@@ -46,6 +46,7 @@ WIDE_LOOK_OPENED_PER_K = 300  # at least, for more
 LAST_LOOK_CANDIDATES_PER_K = 10
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
+MAX_LISTED_BYTES = 2 << 20  # of int8 rows of an allow list that is short: a search would read as much
 MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
 # Times the odds for which a row looks further: over them after the last look, it is answered exactly.
 DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
@@ -81,6 +82,8 @@ class GroupedPlan(Plan):
         self.compiled = CompiledSearch.open(bundle, arrays, threads) if device == "cpu" else None
         if self.compiled is None:
             self.graphs  # noqa: B018 - a graph that does not open is told now
+        else:
+            self.most_listed = max(MOST_LISTED, MAX_LISTED_BYTES // self.compiled.tables.codes.shape[1])
 
     @cached_property
     def graphs(self) -> tuple[Graph, Graph]:
@@ -128,9 +131,16 @@ class GroupedPlan(Plan):
             result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
             self.answer_left_rows(result, contexts, k, class_filter)
             return result
-        wide = class_filter.restricts or self.is_wide(k)
-        search = self.search_widely if wide else self.search_by_graphs
+        search = self.search_widely if class_filter.restricts or self.is_wide(k) else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
+
+    def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
+        if self.compiled is None or k > MAX_COMPILED_K:
+            return None
+        search = self.plan_search(k, restricts=True)._replace(most_listed=self.classes)
+        result = self.compiled(contexts, search, class_filter)
+        self.answer_left_rows(result, contexts, k, class_filter)  # lists of nearly all classes are searched
+        return result
 
     def answer_left_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
         """Answer rows exactly that a search leaves; without dense by all looks, as risky."""
@@ -149,17 +159,17 @@ class GroupedPlan(Plan):
 
     def plan_search(self, k: int, restricts: bool) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise."""
-        settings = self.settings
+        settings, make = self.settings, partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed)
         looks = list_looks(settings, k, self.order.size)
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_FIRST_LOOK_K and not restricts)
-            effort, doubt_bar = settings.effort[start:], self.find_doubt_bar(bar, k, restricts)
-            return Search(looks[start:], k, self.beside, effort, bar, settings.list_effort, doubt_bar)
+            make = partial(make, bar=bar, doubt_bar=self.find_doubt_bar(bar, k, restricts))
+            return make(looks[start:], weights=settings.effort[start:], list_weights=settings.list_effort)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
-            return Search((first, looks[-1]), k, self.beside)
-        return Search(looks[:1], k, self.beside)
+            return make((first, looks[-1]))
+        return make(looks[:1])
 
     def find_doubt_bar(self, bar: float, k: int, restricts: bool) -> float:
         """The log-odds over which a row is answered exactly after the last look; inf where nothing answers so."""
@@ -193,11 +203,10 @@ class GroupedPlan(Plan):
 
     def score_exact_classes(self, contexts: FloatArray, outputs: list[FloatArray] | None = None) -> PlanResult:
         """All classes that a search of `contexts` [B, d] without lists scores exactly. outputs: of fused.onnx."""
-        full_view = self.settings.full_view
-        k = min(full_view, self.order.size)
         if self.compiled is not None:
             return self.compiled(contexts, self.plan_normalizer_search(), UNRESTRICTED)
-        return self.rescore(contexts, self.fused(context=contexts) if outputs is None else outputs, k, full_view)
+        outputs, full_view = self.fused(context=contexts) if outputs is None else outputs, self.settings.full_view
+        return self.rescore(contexts, outputs, min(full_view, self.order.size), full_view)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
@@ -259,14 +268,6 @@ class GroupedPlan(Plan):
 def open_graph(bundle: Bundle, device: str, threads: int, role: str, *, prepack: bool = False) -> Graph:
     """Open the bundle's graph of this role; raises BundleError."""
     return Graph(bundle.graph(role), device, threads, prepack=prepack)
-
-
-def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:
-    """[n] -> [n]: which score best, until together they hold `wanted` classes, or all there are. sizes: [n]."""
-    order = np.argsort(-scores, kind="stable")
-    suffices = sizes[order].cumsum() >= min(wanted, sizes.sum())
-    best: npt.NDArray[np.bool_] = scores >= scores[order[suffices.argmax()]]
-    return best
 
 
 def count_last_candidates(settings: GroupedSettings) -> int:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from shortlist.core.filters import ClassFilter
+from shortlist.kernels.lists import MOST_LISTED
 from shortlist_exporter.verify.list_effort import (
     LISTS,
     MIN_PERMITTED,
@@ -46,7 +47,7 @@ def test_what_a_search_of_a_list_misses_is_counted(promise_head, row):
     """By the same search without an estimate, which takes both looks."""
     plan, allowed = promise_head.plan, row.order[1200:]
     outcome = search_permitted(plan, row, allowed, 10)
-    search = plan.plan_search(10, restricts=True)._replace(weights=())
+    search = plan.plan_search(10, restricts=True)._replace(weights=(), most_listed=MOST_LISTED)
     ids = plan.compiled(row.context, search, ClassFilter(allowed[None])).ids[0]
     assert outcome.missed[0] == 1 - len(set(ids.tolist()) & set(allowed[:10].tolist())) / 10
     assert outcome.missed[0] > 0

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
-from shortlist.kernels.lists import MAX_BANS, MIN_LISTED, point_at_arrays
+from shortlist.kernels.lists import MAX_BANS, point_at_arrays
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import Function
 from shortlist.kernels.row_answers import Answer, ManyRowAnswers
@@ -53,7 +53,7 @@ class GroupAnswers(ManyRowAnswers):
             threaded_rows,
         )
         self.plan_search, self.classes, self.answer_exactly = plan_search, classes, answer_exactly
-        self.listed: dict[int, Any] = {}
+        self.listed: dict[int, tuple[Any, int]] = {}
 
     def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
         """As in the base class; rows that the loops leave get exact answers."""
@@ -66,10 +66,11 @@ class GroupAnswers(ManyRowAnswers):
         """
         if self.find_limits(k) is None:
             return None
-        allowed, banned = self.take_list(allow, MIN_LISTED - 1), self.take_list(ban, MAX_BANS)
+        search, most_listed = self.find_listed_search(k)
+        allowed, banned = self.take_list(allow, most_listed), self.take_list(ban, MAX_BANS)
         if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
             return None
-        answer = self.search(contexts, k, (self.find_listed_search(k), point_at_arrays(allowed, banned)))
+        answer = self.search(contexts, k, (search, point_at_arrays(allowed, banned)))
         return self.complete(answer, contexts, k, ClassFilter(allowed, banned))
 
     def complete(
@@ -95,12 +96,13 @@ class GroupAnswers(ManyRowAnswers):
             ids = to_plain_ids(lists)
         return np.ascontiguousarray(ids, np.int64).reshape(1, -1) if ids is not None and 0 < ids.size <= most else None
 
-    def find_listed_search(self, k: int) -> Any:
-        """A pointer to how loops look for k classes where there are lists."""
-        search = self.listed.get(k)
-        if search is None:
-            search = self.listed[k] = make_search(self.plan_search(k, True))
-        return search
+    def find_listed_search(self, k: int) -> tuple[Any, int]:
+        """A pointer to how loops look for k classes where there are lists, and how long an allow list may be."""
+        listed = self.listed.get(k)
+        if listed is None:
+            search = self.plan_search(k, True)
+            listed = self.listed[k] = make_search(search), search.most_listed
+        return listed
 
     def name_arguments(self, contexts: FloatArray, limits: Any) -> tuple[Any, ...]:
         """What the function takes before the number of rows."""

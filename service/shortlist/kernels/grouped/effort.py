@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.kernels.lists import MOST_LISTED
+
 from .tables import LimitsStruct, SearchStruct
 
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
@@ -36,7 +38,8 @@ class Search(NamedTuple):
     weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
     where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
     taken. list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds
-    over which a row gets INFINITY for them after the last look, since it should be answered exactly.
+    over which a row gets INFINITY for them after the last look, since it should be answered exactly. most_listed: of
+    so few permitted classes all are scored.
     """
 
     looks: tuple[Look, ...]
@@ -46,6 +49,7 @@ class Search(NamedTuple):
     bar: float = 0.0
     list_weights: tuple[float, ...] = ()
     doubt_bar: float = inf
+    most_listed: int = MOST_LISTED
 
 
 @lru_cache(maxsize=256)
@@ -57,6 +61,7 @@ def make_search(search: Search) -> Any:
     rows = (*search.weights, search.list_weights or search.weights[-1]) if search.weights else ()
     weights = np.array(rows, np.float32)
     addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
-    struct = SearchStruct(limits, *addresses, len(limits), search.k, search.fitted, search.bar, search.doubt_bar)
+    numbers = len(limits), search.k, search.fitted, search.most_listed, search.bar, search.doubt_bar
+    struct = SearchStruct(limits, *addresses, *numbers)
     struct.weights_array = weights
     return byref(struct)

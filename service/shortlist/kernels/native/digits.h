@@ -15,7 +15,7 @@
 #define ROUNDER 12582912.0f  /* 1.5 * 2**23: a small number added to it is rounded to a whole one, in its last bits */
 #define ROUNDER_BITS 0x4B400000
 
-enum { CODE_PREFETCH_ROWS = 6 }; /* how many rows ahead of the current one */
+enum { CODE_PREFETCH_ROWS = 24 }; /* how many rows ahead of the current one */
 
 /* What a 1 of each digit stands for, and what the weights' zero point adds to the sums over each digit. */
 struct digit_steps {

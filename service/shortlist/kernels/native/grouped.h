@@ -14,8 +14,7 @@
 #include "ranking.h"
 
 enum {
-    MAX_LISTED_CLASSES = 2048, /* so few permitted classes are all candidates, without previews */
-    TERMS_TOGETHER = 64,       /* of a tail, whose log-sum is taken at once */
+    TERMS_TOGETHER = 64, /* of a tail, whose log-sum is taken at once */
 };
 
 INLINE float finish_logit(const struct grouped *head, float product, int64_t position) {
@@ -30,8 +29,11 @@ static void score_candidates(const struct grouped *head, struct digit_steps step
     for (int64_t i = 0; i < count; i++) {
         int64_t position = scratch->positions[i];
         int32_t sums[2];
-        if (i + CODE_PREFETCH_ROWS < count)
-            prefetch_bytes(head->codes + scratch->positions[i + CODE_PREFETCH_ROWS] * size, size);
+        if (i + CODE_PREFETCH_ROWS < count) {
+            int64_t next = scratch->positions[i + CODE_PREFETCH_ROWS];
+            prefetch_bytes(head->codes + next * size, size);
+            __builtin_prefetch(head->code_scale + next);
+        }
         multiply_row_by_digits(head->codes + position * size, scratch->coarse, scratch->fine, head->code_lines, sums);
         float product = combine_sums(sums[0], sums[1], head->code_scale[position], steps);
         scratch->values[i] = finish_logit(head, product, position);
@@ -128,7 +130,8 @@ struct answer {
 };
 
 /* One row's search, and what its looks have come to. lists: NULL where there are none, of which the row has number
- * `number`. is_marked: whether `permitted` of the scratch says what they permit; else `banned` does. steps: of the
+ * `number`. is_marked: whether `permitted` of the scratch says what they permit; else `banned` does. is_listed: whether
+ * they forbid many and permit so few that all of these are scored. steps: of the
  * context's digits. row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists
  * permit. first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists
  * forbid. exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0
@@ -146,7 +149,7 @@ struct row_search {
     struct grouped_limits limits; /* of the present look */
     float row_scale;
     int64_t number, classes, permitted, first_count, forbidden, exact_count, banned, depth;
-    int is_marked, are_many;
+    int is_marked, is_listed, are_many;
 };
 
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
@@ -184,10 +187,20 @@ static void mark_row(struct row_search *row) {
     row->is_marked = 1;
 }
 
+/* Whether the row has a short allow list alone, which forbids many classes and need not be marked. */
+INLINE int is_plain_list(const struct row_search *row, int64_t many) {
+    const int64_t *allow = find_allow_list(row->lists, row->number);
+    int64_t size = row->lists->allow_size;
+    return allow && !row->lists->ban && size <= row->search->most_listed && row->classes - size > many &&
+           are_ascending(allow, size);
+}
+
 /* How many classes the row's lists permit and forbid, whether they say so by an allow list or a ban list. Of a ban list
  * that leaves most of them its ids alone are marked: the first look asks for no more. */
 static void read_lists(struct row_search *row) {
     int64_t many = row->classes / FORBIDDEN_DIVISOR;
+    row->is_listed = is_plain_list(row, many);
+    if (row->is_listed) return;
     if (find_allow_list(row->lists, row->number) || row->lists->ban_size > many)
         mark_row(row);
     else
@@ -195,6 +208,7 @@ static void read_lists(struct row_search *row) {
     int64_t forbidden = row->classes - row->permitted;
     row->are_many = forbidden > many;
     row->banned = row->are_many ? 0 : forbidden;
+    row->is_listed = row->are_many && row->permitted <= row->search->most_listed;
     if (!forbidden) row->lists = NULL;
 }
 
@@ -276,12 +290,11 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
-/* Whether others should answer a row, of which too many classes are permitted to score them all: its best classes are
- * nearly all banned, or by the last look it stays doubtful which of the permitted ones they are. */
+/* Whether others should answer a row: its best classes are nearly all banned, or by the last look it stays doubtful
+ * which of the permitted ones they are. */
 static int is_left(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     int is_last = number == search->looks - 1;
-    if (row->permitted <= MAX_LISTED_CLASSES) return 0;
     return is_deep(row->depth, search->k) || (is_last && *row->answer.odds > search->doubt_bar);
 }
 
@@ -290,22 +303,41 @@ static int take_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     limit_look(row, number);
     const uint8_t *permitted = row->lists && number && row->is_marked ? row->scratch->permitted : NULL;
-    int listed = permitted && row->permitted <= MAX_LISTED_CLASSES;
-    int64_t count = listed ? list_permitted(row->head, row->scratch)
-                           : choose_candidates(row->head, &row->limits, row->row_scale, permitted, row->classes,
-                                               row->scratch, &row->look.bar);
+    int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, permitted, row->classes, row->scratch,
+                                      &row->look.bar);
     count = score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
-    int enough = is_enough(row, number, count) || listed, left = is_left(row, number);
-    if (listed || left) *row->answer.odds = listed ? -INFINITY : INFINITY;
+    int enough = is_enough(row, number, count), left = is_left(row, number);
+    if (left) *row->answer.odds = INFINITY;
     return enough || (left && search->weights);
 }
 
-/* Looks further and further. A row whose bans are its own best classes is left to others at once. */
+/* Scores all permitted classes, after a first look among all, which gives the normaliser. */
+static void score_list(struct row_search *row) {
+    const struct grouped_search *search = row->search;
+    const struct lists *lists = row->lists;
+    row->limits = search->limits[0];
+    int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, NULL, row->classes, row->scratch,
+                                      &row->look.bar);
+    score_look(row, 0, count);
+    row->first_count = keep_exact(row->scratch, row->exact_count);
+    row->permitted = row->is_marked ? list_permitted(row->head, row->scratch)
+                                    : list_positions(row->head, find_allow_list(lists, row->number),
+                                                     lists->allow_size, row->scratch->positions);
+    row->limits = search->limits[search->looks - 1], row->is_marked = 1;
+    score_look(row, 1, row->permitted);
+    *row->answer.odds = -INFINITY;
+}
+
+/* Looks further and further, or at a whole list. A row whose bans are its own best classes is left to others. */
 static void take_looks(struct row_search *row) {
     const struct grouped_search *search = row->search;
     *row->answer.odds = NAN;
-    if (row->lists && search->weights && row->permitted > MAX_LISTED_CLASSES &&
+    if (row->lists && row->is_listed) {
+        score_list(row);
+        return;
+    }
+    if (row->lists && search->weights &&
         are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;

@@ -136,6 +136,24 @@ static int are_bans_ahead(const struct grouped *head, const struct lists *lists,
            probe_bans(head, bans, context, level, PROBED_BANS, banned);
 }
 
+/* Whether the ids [size] ascend from 0 on, so that each is a class that stands there once. */
+static int are_ascending(const int64_t *ids, int64_t size) {
+    int ascend = size > 0 && ids[0] >= 0;
+    for (int64_t i = 1; i < size; i++) ascend &= ids[i] > ids[i - 1];
+    return ascend;
+}
+
+/* Writes the positions of the classes of ascending ids [size] to `positions`; returns how many there are. */
+static int64_t list_positions(const struct grouped *head, const int64_t *ids, int64_t size, int32_t *positions) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < size; i++) {
+        if (i + IDS_AHEAD < size) __builtin_prefetch(head->places + ids[i + IDS_AHEAD]);
+        int64_t place = head->places[ids[i]];
+        if (place >= 0) positions[count++] = head->firsts[place / LANES] + (int32_t)(place % LANES);
+    }
+    return count;
+}
+
 /* Writes the positions of all permitted classes, ascending, to `positions`; returns how many. */
 static int64_t list_permitted(const struct grouped *head, const struct scratch *scratch) {
     int64_t count = 0;

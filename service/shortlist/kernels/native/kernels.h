@@ -62,11 +62,12 @@ enum { EFFORT_FEATURES = 11 };
  * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
  * were missed; NULL where only the last look decides. list_weights: [EFFORT_FEATURES + 1], those of the last look of a
  * row with lists. bar: the log-odds over which the next look is taken. doubt_bar: those over which a row should be
- * answered exactly after the last. fitted: the number of candidates beside which the tail was fitted. */
+ * answered exactly after the last. fitted: the number of candidates beside which the tail was fitted. most_listed: of
+ * so few permitted classes all are scored. */
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights;
-    int64_t looks, k, fitted;
+    int64_t looks, k, fitted, most_listed;
     float bar, doubt_bar;
 };
 

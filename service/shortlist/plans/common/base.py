@@ -19,6 +19,7 @@ from shortlist.core.results import (
     IdArray,
     PlanResult,
 )
+from shortlist.kernels.lists import MOST_LISTED
 from shortlist.kernels.row_answers import Answer, RowAnswers
 
 from .sampling import draw_from_distribution
@@ -43,13 +44,15 @@ class Plan(ABC):
     settings: how widely to search; they never change, `with_settings` gives another plan.
     fallback: the bundle's dense head, for rows that the plan is not sure of; None where it was left out, or where the
     head is its own reference. prover: what proves the same answers in less time; None where the bundle has no bounds.
-    tally: how many tails rows opened, of plans that have tails.
+    tally: how many tails rows opened, of plans that have tails. most_listed: classes of an allow list that is short, so
+    that the search answers it in the best way itself.
     """
 
     settings: PlanSettings = FullSettings()
     fallback: Plan | None = None
     prover: Plan | None = None
     tally: Tally | None = None
+    most_listed: int = MOST_LISTED
 
     @property
     def has_previews(self) -> bool:
@@ -77,6 +80,11 @@ class Plan(ABC):
     @abstractmethod
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d] float32; -1 and -inf where fewer are permitted."""
+
+    def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
+        """The same of rows that all have allow lists, by scores of all their classes; None without a way to do it."""
+        del contexts, k, class_filter
+        return None
 
     @abstractmethod
     def max_rows(self) -> int:

@@ -54,12 +54,14 @@ def measure_costs(plan: Plan, rows: ExactRows, exact: Plan | None, classes: int,
 
     def score_list(row: FloatArray) -> None:
         listed = next(lists)  # another in each call, whose rows are in no cache
-        take_best(rows.score_row(row[0], listed), listed, TIMED_K)
+        if plan.score_lists(row, TIMED_K, ClassFilter(allow=listed[None])) is None:
+            plan.topk(row, 1, UNRESTRICTED)
+            take_best(rows.score_row(row[0], listed), listed, TIMED_K)
 
     return ListCosts(
         ks=tuple(ks),
         asked=tuple(np.maximum.accumulate(asked).tolist()),
-        listed=time_rows(contexts, score_list) / TIMED_LISTED,
+        listed=max(0.0, time_rows(contexts, score_list) - asked[0]) / TIMED_LISTED,
         exact=None if exact is None else time_rows(contexts, lambda row: exact.topk(row, TIMED_K, allowed)),
     )
 

@@ -19,7 +19,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, sort_ids
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.lists import MAX_BANS, MIN_LISTED
+from shortlist.kernels.lists import MAX_BANS
 
 from .base import Plan, take_best
 from .exact_rows import ExactRows
@@ -106,6 +106,9 @@ class ListWays:
 
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of each row's allow list, all of which are scored exactly; nothing of it can be missed."""
+        own = self.plan.score_lists(contexts, k, class_filter)
+        if own is not None:
+            return own
         result = empty_result(len(contexts), k)
         for row, ids in enumerate(self.list_permitted(class_filter, len(contexts))):
             result.ids[row], result.logits[row] = take_best(self.rows.score_row(contexts[row], ids), ids, k)
@@ -144,7 +147,7 @@ class ListWays:
 
     def choose_way(self, k: int, permitted: int, is_listed: bool) -> int:
         """The way that costs least to find k of so many `permitted` classes. is_listed: they are of an allow list."""
-        is_short = permitted < MIN_LISTED if is_listed else self.classes - permitted <= MAX_BANS
+        is_short = permitted <= self.plan.most_listed if is_listed else self.classes - permitted <= MAX_BANS
         if is_short or permitted < k:
             return OWN
         asked = count_asked(k, permitted / self.classes)

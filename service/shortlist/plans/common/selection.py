@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.results import FloatArray
+from shortlist.core.results import FloatArray, IdArray
 
 SAMPLE_STRIDE = 64  # one score in so many is sampled
 MAX_SORTED_SCORES = 512  # up to here sorting all is as fast as anything
@@ -78,3 +78,11 @@ def rank_best(logits: FloatArray, k: int) -> Indices:
         return np.argsort(-logits, kind="stable")[:k]
     best = find_largest(logits, k)
     return best[np.argsort(-logits[best], kind="stable")]
+
+
+def mark_best(scores: FloatArray, sizes: IdArray, wanted: int) -> npt.NDArray[np.bool_]:
+    """[n] -> [n]: which score best, until together they hold `wanted` classes, or all there are. sizes: [n]."""
+    order = np.argsort(-scores, kind="stable")
+    suffices = sizes[order].cumsum() >= min(wanted, sizes.sum())
+    best: npt.NDArray[np.bool_] = scores >= scores[order[suffices.argmax()]]
+    return best

@@ -124,6 +124,30 @@ def test_rows_whose_best_classes_are_not_permitted_keep_the_promise(promise_head
         assert (top.risk == 0).any()
 
 
+@pytest.mark.parametrize("count", [60, 2000, 2900])
+def test_a_short_allow_list_need_not_be_in_order(promise_head, count):
+    """One that ascends is not marked; duplicates, padding and bans ask for that, and change no answer."""
+    permitted = np.sort(np.random.default_rng(count).choice(PROMISE_CLASSES, count, replace=False))
+    shuffled = np.random.default_rng(1).permutation(np.concatenate([permitted, permitted[:20], [-1]]))
+    others = np.setdiff1d(np.arange(PROMISE_CLASSES), permitted)[:30]
+    plain = promise_head.topk(near, 5, allow=permitted)
+    with_bans = promise_head.topk(near, 5, allow=np.concatenate([others, permitted]), ban=others)
+    for top in (promise_head.topk(near, 5, allow=shuffled), with_bans):
+        np.testing.assert_array_equal(top.ids, plain.ids)
+        np.testing.assert_allclose(top.logprobs, plain.logprobs, atol=1e-4)  # sums in another order
+        np.testing.assert_array_equal(top.scored, plain.scored)
+
+
+def test_a_long_allow_list_can_be_scored_whole(promise_head):
+    """As the ways to answer lists ask for it where that costs least."""
+    lists = np.sort(find_best(near, 3500)[:, 500:], axis=1)
+    result = promise_head.plan.score_lists(near, 5, ClassFilter(allow=lists))
+    wanted = promise_head.topk(near, 5, allow=lists, exact=True)
+    np.testing.assert_array_equal(result.ids, wanted.ids)
+    assert (result.risk == 0).all()
+    assert (result.scored >= 3000).all()
+
+
 def test_a_list_means_the_same_as_what_it_permits_or_forbids(promise_head):
     for count in (1500, 3000, 3900):
         permitted, forbidden = np.arange(count), np.arange(count, PROMISE_CLASSES)
