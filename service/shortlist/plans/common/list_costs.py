@@ -19,7 +19,8 @@ MOST_ASKED = 512  # classes that a search without lists is asked for at most
 ASKED_KS = (TIMED_K, 32, 128, MOST_ASKED)
 TIMED_CONTEXTS = 8
 TIMED_CALLS = 3  # with each context, of which the fastest counts: others were disturbed
-TIMED_LISTED = 16_384  # classes of a list that is scored
+TIMED_LISTED = 1024, 16_384  # classes of lists that are scored: a short one takes what is not of its length
+MIN_PER_LISTED = 1e-4  # microseconds, where other work made the short list take as long as the long one
 ALLOWED_DIVISOR = 10  # of all classes: so long an allow list
 MICROSECONDS = 1e6
 
@@ -49,21 +50,25 @@ def measure_costs(plan: Plan, rows: ExactRows, exact: Plan | None, classes: int,
     contexts = contexts[:TIMED_CONTEXTS]
     ks = [k for k in ASKED_KS if k <= classes and not plan.prefers_dense(k)] or [TIMED_K]
     asked = [time_rows(contexts, lambda row, k=k: plan.topk(row, k, UNRESTRICTED)) for k in ks]  # type: ignore[misc]
-    lists = iter([choose_ids(random, classes, TIMED_LISTED) for _ in range(TIMED_CONTEXTS * TIMED_CALLS)])
     allowed = ClassFilter(allow=choose_ids(random, classes, classes // ALLOWED_DIVISOR)[None])
 
-    def score_list(row: FloatArray) -> None:
-        listed = next(lists)  # another in each call, whose rows are in no cache
-        if plan.score_lists(row, TIMED_K, ClassFilter(allow=listed[None])) is None:
-            plan.topk(row, 1, UNRESTRICTED)
-            take_best(rows.score_row(row[0], listed), listed, TIMED_K)
+    def time_list(size: int) -> float:
+        lists = iter([choose_ids(random, classes, size) for _ in range(TIMED_CONTEXTS * TIMED_CALLS)])
+        return time_rows(contexts, lambda row: score_list(plan, rows, row, next(lists)))  # their rows are in no cache
 
+    short, long = (time_list(size) for size in TIMED_LISTED)
     return ListCosts(
         ks=tuple(ks),
         asked=tuple(np.maximum.accumulate(asked).tolist()),
-        listed=max(0.0, time_rows(contexts, score_list) - asked[0]) / TIMED_LISTED,
+        listed=max(MIN_PER_LISTED, (long - short) / (TIMED_LISTED[1] - TIMED_LISTED[0])),
         exact=None if exact is None else time_rows(contexts, lambda row: exact.topk(row, TIMED_K, allowed)),
     )
+
+
+def score_list(plan: Plan, rows: ExactRows, row: FloatArray, ids: IdArray) -> None:
+    """Find the best of an allow list [m] for `row` [1, d] by scores of all its classes."""
+    if plan.score_lists(row, TIMED_K, ClassFilter(allow=ids[None])) is None:
+        take_best(rows.score_row(row[0], ids), ids, TIMED_K)
 
 
 def estimate_asked(costs: ListCosts, k: int) -> float:
