@@ -37,10 +37,12 @@ def point_at_lists(class_filter: ClassFilter, rows: int) -> Any:
 
 def point_at_arrays(allow: IdArray | None, ban: IdArray | None) -> Any:
     """The same of lists as `pack_lists` returns them."""
-    lists = allow, ban
-    numbers = [number for ids in lists for number in measure_lists(ids)]
-    struct = ListsStruct(*[None if ids is None else ids.ctypes.data for ids in lists], *numbers)
-    struct.arrays = lists
+    struct = ListsStruct()
+    struct.arrays = allow, ban
+    if allow is not None:
+        struct.allow, struct.allow_size, struct.allow_step = measure_lists(allow)
+    if ban is not None:
+        struct.ban, struct.ban_size, struct.ban_step = measure_lists(ban)
     return byref(struct)
 
 
@@ -66,8 +68,7 @@ def pad_rows(lists: Sequence[npt.NDArray[np.integer[Any]]]) -> IdArray:
     return padded
 
 
-def measure_lists(ids: IdArray | None) -> tuple[int, int]:
-    """How many ids a row of the lists `ids` [1 or B, m] has, and how many are from row to row."""
-    if ids is None:
-        return 0, 0
-    return ids.shape[1], ids.shape[1] if len(ids) > 1 else 0
+def measure_lists(ids: IdArray) -> tuple[int, int, int]:
+    """Where lists [1 or B, m] are in memory, how many ids a row has, and how many are from row to row."""
+    rows, size = ids.shape
+    return ids.ctypes.data, size, size if rows > 1 else 0

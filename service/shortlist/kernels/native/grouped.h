@@ -204,7 +204,7 @@ static void read_lists(struct row_search *row) {
     if (find_allow_list(row->lists, row->number) || row->lists->ban_size > many)
         mark_row(row);
     else
-        row->permitted -= mark_bans(row->lists, row->number, row->scratch);
+        row->permitted -= mark_bans(row->head, row->lists, row->number, row->scratch);
     int64_t forbidden = row->classes - row->permitted;
     row->are_many = forbidden > many;
     row->banned = row->are_many ? 0 : forbidden;

@@ -9,6 +9,7 @@
 
 #include "grouped_scratch.h"
 #include "select.h"
+#include "sums.h"
 
 enum {
     RANKS_BEYOND = 9,   /* past the k-th logit, which later ones are compared with */
@@ -24,16 +25,22 @@ struct look {
     float mean, spread, peak, size, beyond, bar;
 };
 
+/* Sums of differences from the first score and of their squares, LANES of each side by side; the last few by one. */
 static void describe_groups(const struct grouped *head, const struct scratch *scratch, struct look *look) {
-    double total = 0, squares = 0;
-    look->peak = -INFINITY;
-    for (int64_t i = 0; i < head->groups; i++) {
-        float score = scratch->groups[i];
-        total += score, squares += (double)score * score;
-        look->peak = score > look->peak ? score : look->peak;
-    }
-    double mean = total / head->groups, variance = squares / head->groups - mean * mean;
-    look->mean = (float)mean, look->spread = variance > 0 ? (float)sqrt(variance) + MIN_SPREAD : MIN_SPREAD;
+    const float *scores = scratch->groups;
+    int64_t count = head->groups, whole = count - count % LANES;
+    floats sums[PARTS] = {0}, squares[PARTS] = {0};
+    float least, first = scores[0];
+    for (int64_t i = 0; i < whole; i += LANES)
+        for (int part = 0; part < PARTS; part++) {
+            floats difference = load_floats(scores + i + WIDTH * part) - repeat_float(first);
+            sums[part] += difference, squares[part] += difference * difference;
+        }
+    double total = add_lanes(sums), square = add_lanes(squares);
+    for (int64_t i = whole; i < count; i++) total += scores[i] - first, square += (scores[i] - first) * (scores[i] - first);
+    double mean = total / count, variance = square / count - mean * mean;
+    look->mean = (float)(first + mean), look->spread = variance > 0 ? (float)sqrt(variance) + MIN_SPREAD : MIN_SPREAD;
+    find_range(scores, count, &least, &look->peak);
 }
 
 /* The `wanted` largest of the values [count], descending, to `best`; returns how many there are. */

@@ -55,46 +55,67 @@ static int64_t permit_classes(const struct grouped *head, const struct lists *li
     return count;
 }
 
-/* The slot that holds an id of the banned ones, or the empty one that it would be put in. */
-INLINE int32_t *find_slot(const struct scratch *scratch, int64_t id) {
-    int64_t slot = (int64_t)((uint32_t)id * 2654435769u >> 7) & (scratch->banned_slots - 1);
-    while (scratch->banned[slot] && scratch->banned[slot] != (int32_t)id + 1)
+/* The slot that holds a banned class's position, or the empty one that it would be put in. */
+INLINE int32_t *find_slot(const struct scratch *scratch, int32_t position) {
+    int64_t slot = (int64_t)((uint32_t)position * 2654435769u >> 7) & (scratch->banned_slots - 1);
+    while (scratch->banned[slot] && scratch->banned[slot] != position + 1)
         slot = (slot + 1) & (scratch->banned_slots - 1);
     return scratch->banned + slot;
 }
 
-/* Puts a row's banned ids into slots: it takes as long as they are many, whatever the layer has. Returns how many there
- * are. */
-static int64_t mark_bans(const struct lists *lists, int64_t row, const struct scratch *scratch) {
+/* The position of the class at a place. */
+INLINE int32_t find_position(const struct grouped *head, int64_t place) {
+    return head->firsts[place / LANES] + (int32_t)(place % LANES);
+}
+
+/* Puts the positions of a row's banned classes into slots: it takes as long as they are many, whatever the layer has.
+ * Returns how many there are. */
+static int64_t mark_bans(const struct grouped *head, const struct lists *lists, int64_t row,
+                         const struct scratch *scratch) {
     const int64_t *ids = lists->ban ? lists->ban + row * lists->ban_step : NULL;
-    int64_t count = 0;
+    int64_t count = 0, size = ids ? lists->ban_size : 0;
     memset(scratch->banned, 0, scratch->banned_slots * sizeof(int32_t));
-    for (int64_t i = 0; ids && i < lists->ban_size; i++) {
-        if (ids[i] < 0) continue;
-        int32_t *slot = find_slot(scratch, ids[i]);
+    for (int64_t i = 0; i < size; i++) {
+        if (i + IDS_AHEAD < size) __builtin_prefetch(head->places + ids[i + IDS_AHEAD]);
+        int64_t place = ids[i] < 0 ? -1 : head->places[ids[i]];
+        if (place < 0) continue;
+        int32_t position = find_position(head, place), *slot = find_slot(scratch, position);
         count += !*slot;
-        *slot = (int32_t)ids[i] + 1;
+        *slot = position + 1;
     }
     return count;
 }
 
-/* Whether the lists forbid a class, by its id. is_marked: whether `permitted` says so, else `banned`. */
-INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t id, int is_marked) {
-    if (is_marked) return !scratch->permitted[head->places[id]];
-    return scratch->banned_slots && *find_slot(scratch, id);
+/* Whether the lists forbid a class, by its position. is_marked: whether `permitted` says so, else `banned`. */
+INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int32_t position, int is_marked) {
+    if (is_marked) return !scratch->permitted[head->places[head->order[position]]];
+    return *find_slot(scratch, position) != 0;
+}
+
+/* How many candidates come before the first one that the lists forbid. */
+static int64_t count_permitted(const struct grouped *head, const struct scratch *scratch, int64_t count,
+                               int is_marked) {
+    const int32_t *positions = scratch->positions;
+    int64_t i = 0;
+    if (!is_marked && !scratch->banned_slots) return count;
+    for (; i < count; i++) {
+        if (is_marked && i + IDS_AHEAD < count) __builtin_prefetch(head->order + positions[i + IDS_AHEAD]);
+        if (is_forbidden(head, scratch, positions[i], is_marked)) break;
+    }
+    return i;
 }
 
 /* Drops the candidates that the lists forbid; returns how many are left. forbidden: gets how many are dropped, whose
  * values are kept. */
 static int64_t drop_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t count, int is_marked,
                               int64_t *forbidden) {
-    int64_t kept = 0;
+    int64_t kept = count_permitted(head, scratch, count, is_marked);
     *forbidden = 0;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = kept; i < count; i++) {
         int32_t position = scratch->positions[i];
         float value = scratch->values[i];
-        if (i + IDS_AHEAD < count) __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
-        if (is_forbidden(head, scratch, head->order[position], is_marked))
+        if (is_marked && i + IDS_AHEAD < count) __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
+        if (is_forbidden(head, scratch, position, is_marked))
             scratch->forbidden_values[(*forbidden)++] = value;
         else
             scratch->positions[kept] = position, scratch->values[kept++] = value;
@@ -107,20 +128,24 @@ struct ban_list {
     int64_t size;
 };
 
-/* Whether most of about `wanted` bans, spread over the list, have products with the context over `level`, and so many
- * that looks cannot pass them, if the others are like them. banned: how many there are. */
-static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context, float level,
-                      int64_t wanted, int64_t banned) {
-    int64_t step = bans.size / wanted + 1, probed = 0, ahead = 0;
+/* Whether most of about `wanted` bans, spread over the list, score over all groups but those that hold `opened` classes,
+ * and so many that looks cannot pass them, if the others are like them. banned: how many there are. */
+static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context,
+                      const struct scratch *scratch, int64_t opened, int64_t wanted, int64_t banned) {
+    float products[PROBED_BANS];
+    int64_t step = bans.size / wanted + 1, probed = 0;
     for (int64_t i = 0; i < bans.size; i += step)
         if (bans.ids[i] >= 0) prefetch_bytes(head->rows + bans.ids[i] * head->dim, LINE_BYTES);
     for (int64_t i = 0; i < bans.size; i += step) {
         int64_t place = bans.ids[i] < 0 ? -1 : head->places[bans.ids[i]];
         if (place < 0) continue;
         float product = dot(head->rows + bans.ids[i] * head->dim, context, head->dim);
-        probed++, ahead += product + (head->bias ? head->bias[place] : 0) > level;
+        products[probed++] = product + (head->bias ? head->bias[place] : 0);
     }
-    return 2 * ahead > probed && ahead * banned > DEEP_BANS * probed;
+    int64_t least = max_of(probed / 2, DEEP_BANS * probed / banned) + 1;
+    if (least > probed) return 0;
+    float level = find_threshold(products, NULL, probed, least, 0); /* which so many reach */
+    return count_reaching(scratch->groups, head->sizes, head->groups, level) < opened;
 }
 
 /* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
@@ -130,10 +155,9 @@ static int are_bans_ahead(const struct grouped *head, const struct lists *lists,
     int64_t opened = PROBED_CLASSES_PER_BAN * banned, most = count_classes(head) / PROBED_CLASSES_DIVISOR;
     if (!lists->ban || banned <= DEEP_BANS) return 0;
     if (opened > most) opened = most;
-    float level = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
     struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
-    return probe_bans(head, bans, context, level, FIRST_PROBED_BANS, banned) &&
-           probe_bans(head, bans, context, level, PROBED_BANS, banned);
+    return probe_bans(head, bans, context, scratch, opened, FIRST_PROBED_BANS, banned) &&
+           probe_bans(head, bans, context, scratch, opened, PROBED_BANS, banned);
 }
 
 /* Whether the ids [size] ascend from 0 on, so that each is a class that stands there once. */
@@ -149,7 +173,7 @@ static int64_t list_positions(const struct grouped *head, const int64_t *ids, in
     for (int64_t i = 0; i < size; i++) {
         if (i + IDS_AHEAD < size) __builtin_prefetch(head->places + ids[i + IDS_AHEAD]);
         int64_t place = head->places[ids[i]];
-        if (place >= 0) positions[count++] = head->firsts[place / LANES] + (int32_t)(place % LANES);
+        if (place >= 0) positions[count++] = find_position(head, place);
     }
     return count;
 }

@@ -23,16 +23,18 @@ struct scratch {
     float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
     uint8_t *permitted;                  /* of each lane of each block, whether the row's lists permit its class */
     int32_t *block_permitted;            /* how many classes of each block they permit */
-    int32_t *banned;                     /* the row's banned ids and 1, each in its slot or a later one; 0 is empty */
-    int64_t banned_slots;                /* a power of two, twice the bans of a row at least; 0 without bans */
+    int32_t *banned;                     /* positions of banned classes and 1, each in its slot or a later one; 0 is empty */
+    int64_t banned_slots;                /* a power of two, most of them empty; 0 without bans */
 };
 
 INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* How many slots `count` ids are spread over. */
+enum { SLOTS_PER_BAN = 8 }; /* at least: so few are taken that a look into an empty one is foreseen */
+
+/* How many slots `count` banned classes are spread over. */
 INLINE int64_t count_slots(int64_t count) {
     int64_t slots = 1;
-    while (slots < 2 * count) slots *= 2;
+    while (slots < SLOTS_PER_BAN * count) slots *= 2;
     return slots;
 }
 
