@@ -184,9 +184,9 @@ class Head(SampledHead):
         bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its whole
         distribution. labels, risk, scores, names: also those of `TopK`. Raises BadInput.
         """
-        is_plain = bias is None and within is None and without is None and not (labels or risk or scores or names)
-        answers = self.exact_answers if exact else self.row_answers
-        if is_plain and (answer := answer_rows(answers, contexts, k, allow, ban)) is not None:
+        is_plain = bias is None and not (labels or risk or scores or names)
+        answers, members = self.exact_answers if exact else self.row_answers, self.find_members(within, without)
+        if is_plain and (answer := answer_rows(answers, contexts, k, allow, ban, members)) is not None:
             own = self.manifest
             return TopK(*answer, "exact") if exact else TopK(*answer, own.normalizer, promise=own.promise)
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None

@@ -15,6 +15,7 @@ from shortlist.core.filters import (
     UNRESTRICTED,
     ClassFilter,
     IdLists,
+    Members,
     parse_filter_lists,
     parse_id_lists,
     restrict_to_members,
@@ -77,15 +78,17 @@ class HeadArguments:
         self, allow: IdLists, ban: IdLists, rows: int, within: SetNames = None, without: SetNames = None
     ) -> ClassFilter:
         """The lists as of `check_lists`, of classes within and without named sets; raises BadInput, NotFound."""
-        lists = self.check_lists(allow, ban, rows)
+        lists, members = self.check_lists(allow, ban, rows), self.find_members(within, without)
+        return lists if members is None else restrict_to_members(lists, members)
+
+    def find_members(self, within: SetNames, without: SetNames) -> Members | None:
+        """The classes within and without named sets, None where none is named; raises BadInput, NotFound."""
         if within is None and without is None:
-            return lists
+            return None
         if self.sets is None:
             raise BadInput(f"{self.manifest.name} has no sets of classes here: leave within and without out")
         members = self.sets.find(within, without)
-        if members is None:
-            return lists
-        return restrict_to_members(lists, members.extend(self.classes, permitted=within is None or within == []))
+        return members and members.extend(self.classes, permitted=within is None or within == [])
 
     def check_contexts(self, contexts: npt.ArrayLike) -> FloatArray:
         """`contexts` as [B, d] float32; raises BadInput."""

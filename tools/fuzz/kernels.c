@@ -98,7 +98,7 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     struct grouped head = make_groups(dim, &classes);
     struct grouped_limits limits[3];
     struct grouped_search search = make_search(limits, classes);
-    const struct lists *lists = make_lists(rows, classes);
+    const struct lists *lists = make_marked_lists(rows, classes);
     float *contexts = make_floats(rows * dim), *odds = make_filled(rows * 4), *features = NULL;
     if (pick(0, 1)) features = make_filled(rows * EFFORT_FEATURES * 4);
     if (!pick(0, 9)) memset(contexts, 0, rows * dim * 4);

@@ -123,4 +123,17 @@ static const struct lists *make_lists(int64_t rows, int64_t classes) {
     return lists->allow || lists->ban ? lists : NULL;
 }
 
+/* The same for searches of groups: some have marks in place of allow lists. */
+static const struct lists *make_marked_lists(int64_t rows, int64_t classes) {
+    const struct lists *lists = make_lists(rows, classes);
+    if (pick(0, 2)) return lists;
+    struct lists *marked = allocate_exactly(sizeof *marked);
+    uint8_t *marks = allocate_exactly(classes);
+    int64_t rarity = pick(1, 9);
+    *marked = (struct lists){.marks = marks};
+    if (lists) marked->ban = lists->ban, marked->ban_size = lists->ban_size, marked->ban_step = lists->ban_step;
+    for (int64_t i = 0; i < classes; i++) marks[i] = !pick(0, rarity), marked->allow_size += marks[i];
+    return marked;
+}
+
 #endif

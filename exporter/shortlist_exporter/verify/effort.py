@@ -17,8 +17,8 @@ import torch
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
-from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES, Look, Search
-from shortlist.plans.grouped import GroupedPlan, list_looks
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES, Look, Search, list_looks
+from shortlist.plans.grouped import GroupedPlan
 
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 RIDGE = 0.5  # of the weights of normalised features

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Search
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Search, list_looks
 from shortlist.kernels.lists import MOST_LISTED
-from shortlist.plans.grouped import SURE_MISS, GroupedPlan, list_looks
+from shortlist.plans.grouped import SURE_MISS, GroupedPlan
 from shortlist_models.full import FullSoftmax
 
 from .effort import EFFORT_DEPTHS, Outcomes, Weights, fit_looks

@@ -73,6 +73,24 @@ class ClassFilter:
         """Return True if one class alone may be returned for this row, whatever its lists say."""
         return self.forced is not None and bool(self.forced[row] >= 0)
 
+    def count_marked(self) -> int:
+        """How many classes marks permit; 0 where nobody marked any, or some row is forced."""
+        listed = self.ban if self.allow is None else self.allow
+        if self.permitted is None or self.forced is not None or not isinstance(listed, np.ndarray):
+            return 0
+        return self.permitted.size - listed.size if self.allow is None else listed.size
+
+    def mark_allowed(self, classes: int) -> ClassFilter:
+        """The same filter of `classes` classes with marks beside its allow list [1, m] of all rows, without padding."""
+        assert isinstance(self.allow, np.ndarray)
+        permitted = np.zeros(classes, bool)
+        permitted[self.allow[0]] = True
+        return replace(self, permitted=permitted)
+
+    def without_marks(self) -> ClassFilter:
+        """The same filter, which its lists alone say."""
+        return self if self.permitted is None else replace(self, permitted=None)
+
     def mask(self, ids: IdArray, row: int) -> npt.NDArray[np.bool_]:
         """Return a mask [m]: True where a class of the `ids` [m] may be returned for this row."""
         if self.permitted is not None and not self.is_forced(row):

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import NO_CLASS, IdArray
+from shortlist.core.results import NO_CLASS, BoolArray, IdArray
 
 NO_IDS: IdArray = np.empty(0, np.int64)
 EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of kernels.h: a row without an allow list beside others
@@ -24,6 +24,7 @@ class ListsStruct(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("allow", "ban")),
         *((name, c_int64) for name in ("allow_size", "allow_step", "ban_size", "ban_step")),
+        ("marks", c_void_p),
     ]
     arrays: Any
 
@@ -32,18 +33,27 @@ def point_at_lists(class_filter: ClassFilter, rows: int) -> Any:
     """Return a pointer to the struct of the lists of `rows` rows, which it keeps; None where there are none."""
     if not class_filter.restricts:
         return None
-    return point_at_arrays(*pack_lists(class_filter, rows))
+    return byref(make_struct(*pack_lists(class_filter, rows)))
 
 
-def point_at_arrays(allow: IdArray | None, ban: IdArray | None) -> Any:
-    """The same of lists as `pack_lists` returns them."""
+def point_at_marks(class_filter: ClassFilter, marks: BoolArray, rows: int) -> Any:
+    """The same, for searches of groups, with the filter's `marks` [V] in place of the list that these mark."""
+    ban = None if class_filter.allow is None else class_filter.ban
+    struct = make_struct(*pack_lists(ClassFilter(ban=ban, hidden=class_filter.hidden), rows))
+    struct.marks, struct.allow_size = marks.ctypes.data, class_filter.count_marked()
+    struct.arrays = struct.arrays, marks
+    return byref(struct)
+
+
+def make_struct(allow: IdArray | None, ban: IdArray | None) -> ListsStruct:
+    """The struct of lists as `pack_lists` returns them."""
     struct = ListsStruct()
     struct.arrays = allow, ban
     if allow is not None:
         struct.allow, struct.allow_size, struct.allow_step = measure_lists(allow)
     if ban is not None:
         struct.ban, struct.ban_size, struct.ban_step = measure_lists(ban)
-    return byref(struct)
+    return struct
 
 
 def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, IdArray | None]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.filters import IdLists
+from shortlist.core.filters import IdLists, Members
 from shortlist.core.results import FloatArray, IdArray, IntArray
 from shortlist.runtime.parallel import ThreadedRows
 
@@ -49,6 +49,11 @@ class RowAnswers:
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
         """The same of rows that all have these lists, of which at least one is there; None unless it takes lists."""
         del contexts, k, allow, ban
+        return None
+
+    def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
+        """The same of rows that get `members` of named sets alone; None unless it takes them."""
+        del contexts, k, members, ban
         return None
 
     def search(self, contexts: npt.ArrayLike, k: int, limits: Any) -> Answer | None:
@@ -127,11 +132,21 @@ class ManyRowAnswers(RowAnswers):
 
 
 def answer_rows(
-    answers: RowAnswers | None, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists
+    answers: RowAnswers | None,
+    contexts: npt.ArrayLike,
+    k: int,
+    allow: IdLists,
+    ban: IdLists,
+    members: Members | None,
 ) -> Answer | None:
-    """The answers to contexts [B, d] with these lists, or without; None where there is nothing that gives them."""
+    """The answers to contexts [B, d] with these lists and named sets, or without.
+
+    None where there is nothing that gives them.
+    """
     if answers is None:
         return None
+    if members is not None:
+        return answers.answer_marked(contexts, k, members, ban) if allow is None else None
     if allow is None and ban is None:
         return answers(contexts, k)
     return answers.answer_listed(contexts, k, allow, ban)

@@ -8,10 +8,18 @@ from math import ceil, inf, log
 import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
-from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
+from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.grouped.effort import Look, Search
+from shortlist.kernels.grouped.effort import (
+    GROUPED_CANDIDATES_PER_K,
+    GROUPED_EXACT_PER_K,
+    MAX_FIRST_LOOK_K,
+    Search,
+    count_last_candidates,
+    list_looks,
+    list_marked_looks,
+)
 from shortlist.kernels.grouped.runner import CompiledSearch
 from shortlist.kernels.lists import MOST_LISTED
 from shortlist.kernels.row_answers import RowAnswers
@@ -31,21 +39,8 @@ from shortlist.plans.common.selection import Indices, find_largest, find_nth_lar
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
 
-GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
-GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
 MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
-FIRST_LOOK_OPENED_PER_K = 200  # at least, so that a first look finds most of many classes
-FIRST_LOOK_CANDIDATES_PER_K = 6
-LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
-LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
-SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
-LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
-SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
-LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
-WIDE_LOOK_OPENED_PER_K = 300  # at least, for more
-LAST_LOOK_CANDIDATES_PER_K = 10
-MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
-MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
+MOST_MARKED_DEPTH = 256  # about so many of the best classes hold k marked ones: more would need a closer search
 MAX_LISTED_BYTES = 2 << 20  # of int8 rows of an allow list that is short: a search would read as much
 MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
 # Times the odds for which a row looks further: over them after the last look, it is answered exactly.
@@ -110,7 +105,7 @@ class GroupedPlan(Plan):
         if self.compiled is None:
             return None
         max_k = min(self.max_k, self.most_searched(), MAX_COMPILED_K, self.order.size)
-        return self.compiled.open_row_answers(max_k, self.max_rows(), self.plan_search, self.answer_exactly)
+        return self.compiled.open_row_answers(max_k, self.max_rows(), self)
 
     @property
     def beside(self) -> int:
@@ -128,17 +123,24 @@ class GroupedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
         if self.compiled is not None and k <= MAX_COMPILED_K:
-            result = self.compiled(contexts, self.plan_search(k, class_filter.restricts), class_filter)
+            marked = class_filter.count_marked()
+            if not self.searches_marks(k, marked):
+                class_filter, marked = class_filter.without_marks(), 0
+            result = self.compiled(contexts, self.plan_search(k, class_filter.restricts, marked), class_filter)
             self.answer_left_rows(result, contexts, k, class_filter)
             return result
         search = self.search_widely if class_filter.restricts or self.is_wide(k) else self.search_by_graphs
         return self.run_in_cache(lambda rows, lists: search(rows, k, lists), contexts, class_filter)
 
+    def searches_marks(self, k: int, permitted: int) -> bool:
+        is_deep = k * self.classes > MOST_MARKED_DEPTH * permitted
+        return bool(self.compiled and self.settings.promise) and permitted > self.most_listed and not is_deep
+
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
         if self.compiled is None or k > MAX_COMPILED_K:
             return None
         search = self.plan_search(k, restricts=True)._replace(most_listed=self.classes)
-        result = self.compiled(contexts, search, class_filter)
+        result = self.compiled(contexts, search, class_filter.without_marks())
         self.answer_left_rows(result, contexts, k, class_filter)  # lists of nearly all classes are searched
         return result
 
@@ -152,15 +154,20 @@ class GroupedPlan(Plan):
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
                 search = self.plan_search(k, restricts=True)._replace(weights=())
-                result.put([row], self.compiled(some, search, lists))
+                result.put([row], self.compiled(some, search, lists.without_marks()))
             else:
                 result.put([row], exact.topk(some, k, lists))
                 risk[row] = 0.0
 
-    def plan_search(self, k: int, restricts: bool) -> Search:
-        """How loops look for k classes: as the settings say, and further where there are lists or a promise."""
+    def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
+        """How loops look for k classes: as the settings say, and further where there are lists or a promise.
+
+        marked: how many classes marks permit; 0 without marks.
+        """
         settings, make = self.settings, partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed)
         looks = list_looks(settings, k, self.order.size)
+        if marked:
+            looks = list_marked_looks(settings, k, self.order.size, marked)
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_FIRST_LOOK_K and not restricts)
@@ -268,33 +275,3 @@ class GroupedPlan(Plan):
 def open_graph(bundle: Bundle, device: str, threads: int, role: str, *, prepack: bool = False) -> Graph:
     """Open the bundle's graph of this role; raises BundleError."""
     return Graph(bundle.graph(role), device, threads, prepack=prepack)
-
-
-def count_last_candidates(settings: GroupedSettings) -> int:
-    """How many candidates the last look at a row has, where few classes are asked for."""
-    few = min(SMALL_CANDIDATES_FACTOR * settings.candidates, SMALL_LAST_LOOK_CANDIDATES)
-    return max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, few)
-
-
-def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
-    """The looks that a search for k of `classes` classes takes one after the other.
-
-    The first is as set; the second is among half of all classes or, of millions, among twice as many as the first.
-    Lists and a promise decide whether a row gets the second.
-    """
-    full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
-    candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, full_view)
-    many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
-    share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
-    wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MAX_FIRST_LOOK_K), WIDE_LOOK_OPENED_PER_K * k)
-    opened = max(share, wanted, settings.opened, candidates)
-    previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
-    wide = FIRST_LOOK_OPENED_PER_K * k if GROUPED_CANDIDATES_PER_K * k > settings.candidates else 0
-    first_opened = max(settings.classes_opened, wide)
-    first_previewed = max(settings.classes_previewed, wide // PREVIEWED_DIVISOR)
-    first_candidates = max(settings.candidates, FIRST_LOOK_CANDIDATES_PER_K * k if wide else 0, full_view)
-    raise_share = 1.0 if k <= MOST_RAISED_K else 0.5
-    return (
-        Look(first_opened, first_previewed, first_candidates, full_view, raise_share),
-        Look(opened, previewed, candidates, full_view, raise_share),
-    )

@@ -5,7 +5,7 @@ import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
 from shortlist.head import load
-from shortlist.plans.grouped import list_looks
+from shortlist.kernels.grouped.effort import list_looks
 
 from tests.support.heads.grouped import DIM, rows
 from tests.support.layers import logits_of, logprobs_of, make_contexts, make_dense, make_head

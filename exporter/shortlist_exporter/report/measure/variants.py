@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from shortlist.evaluation.statistics import PRECISION_DEPTHS
 from shortlist.head import Head
-from shortlist.plans.grouped import GROUPED_CANDIDATES_PER_K
+from shortlist.kernels.grouped.effort import GROUPED_CANDIDATES_PER_K
 from shortlist.plans.registry import Plan, ScreenPlan
 
 from shortlist_exporter.core.types import FloatArray

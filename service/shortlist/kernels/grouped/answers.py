@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from ctypes import byref
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, Members, restrict_to_members
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
-from shortlist.kernels.lists import MAX_BANS, point_at_arrays
+from shortlist.kernels.lists import MAX_BANS, make_struct
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import Function
 from shortlist.kernels.row_answers import Answer, ManyRowAnswers
@@ -20,8 +21,21 @@ from shortlist.runtime.parallel import ThreadedRows
 from .effort import Search, make_search
 
 INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
-AnswerExactly = Callable[[FloatArray, int, ClassFilter], Answer | None]  # contexts [B, d], k, lists -> answers
+MAX_MARKED = 256  # searches of sets that are kept
 LEFT_ROW = -1  # classes scored of a row that the loops leave to exact answers
+
+
+class SearchPlan(Protocol):
+    """A plan that says how loops look for classes, and answers rows that they leave."""
+
+    def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
+        """How they look for k classes. restricts: where there are lists. marked: how many classes marks permit."""
+
+    def searches_marks(self, k: int, permitted: int) -> bool:
+        """Whether marks that permit so many classes are searched, rather than lists."""
+
+    def answer_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
+        """Exact answers to contexts [B, d] with these lists; None where there is nothing that gives them."""
 
 
 class GroupAnswers(ManyRowAnswers):
@@ -32,28 +46,25 @@ class GroupAnswers(ManyRowAnswers):
         function: Function,
         struct: Any,
         dim: int,
-        plan_search: Callable[[int, bool], Search],
+        plan: SearchPlan,
         max_k: int,
         max_rows: int,
         threaded_rows: ThreadedRows,
         classes: int,
-        answer_exactly: AnswerExactly,
     ) -> None:
-        """plan_search: k, and whether there are lists -> how loops look. answer_exactly: answers rows that they leave.
-
-        The others are those of the base class.
-        """
+        """plan: says how loops look. classes: V. The others are those of the base class."""
         super().__init__(
             function,
             struct,
             dim,
-            lambda k: (make_search(plan_search(k, False)), None),
+            lambda k: (make_search(plan.plan_search(k, False)), None),
             max_k,
             max_rows,
             threaded_rows,
         )
-        self.plan_search, self.classes, self.answer_exactly = plan_search, classes, answer_exactly
+        self.plan, self.classes = plan, classes
         self.listed: dict[int, tuple[Any, int]] = {}
+        self.marked = lru_cache(MAX_MARKED)(lambda k, marked: make_search(plan.plan_search(k, True, marked)))
 
     def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
         """As in the base class; rows that the loops leave get exact answers."""
@@ -70,18 +81,32 @@ class GroupAnswers(ManyRowAnswers):
         allowed, banned = self.take_list(allow, most_listed), self.take_list(ban, MAX_BANS)
         if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
             return None
-        answer = self.search(contexts, k, (search, point_at_arrays(allowed, banned)))
+        answer = self.search(contexts, k, (search, byref(make_struct(allowed, banned))))
         return self.complete(answer, contexts, k, ClassFilter(allowed, banned))
+
+    def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
+        """The same of rows that get `members` of named sets alone, without those of a short ban list."""
+        if self.find_limits(k) is None:
+            return None
+        count, banned = members.legal.size, self.take_list(ban, MAX_BANS)
+        if not self.plan.searches_marks(k, count) or (banned is None) != (ban is None):
+            return self.answer_listed(contexts, k, members.legal, ban)
+        struct = make_struct(None, banned)
+        struct.marks, struct.allow_size = members.permitted.ctypes.data, count
+        answer = self.search(contexts, k, (self.marked(k, count), byref(struct)))
+        if is_whole(answer):  # a filter takes time
+            return answer
+        return self.complete(answer, contexts, k, restrict_to_members(ClassFilter(ban=banned), members))
 
     def complete(
         self, answer: Answer | None, contexts: npt.ArrayLike, k: int, class_filter: ClassFilter
     ) -> Answer | None:
         """The answer with exact ones of the rows that the loops left, each by itself; None where nothing gives them."""
-        if answer is None or (answer[2][0] if len(answer[2]) == 1 else answer[2].min()) != LEFT_ROW:
+        if answer is None or is_whole(answer):
             return answer
         (ids, logprobs, scored), rows = answer, np.asarray(contexts)
         for row in (scored == LEFT_ROW).nonzero()[0].tolist():
-            exact = self.answer_exactly(rows[row : row + 1], k, class_filter)
+            exact = self.plan.answer_exactly(rows[row : row + 1], k, class_filter)
             if exact is None:
                 return None
             ids[row], logprobs[row], scored[row] = (part[0] for part in exact)
@@ -100,13 +125,18 @@ class GroupAnswers(ManyRowAnswers):
         """A pointer to how loops look for k classes where there are lists, and how long an allow list may be."""
         listed = self.listed.get(k)
         if listed is None:
-            search = self.plan_search(k, True)
+            search = self.plan.plan_search(k, True)
             listed = self.listed[k] = make_search(search), search.most_listed
         return listed
 
     def name_arguments(self, contexts: FloatArray, limits: Any) -> tuple[Any, ...]:
         """What the function takes before the number of rows."""
         return self.struct, *limits, point_at(contexts)
+
+
+def is_whole(answer: Answer | None) -> bool:
+    """Whether the loops answered all rows."""
+    return answer is not None and (answer[2][0] if len(answer[2]) == 1 else answer[2].min()) != LEFT_ROW
 
 
 def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:

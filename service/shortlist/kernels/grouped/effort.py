@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from ctypes import byref
 from functools import lru_cache
-from math import inf
+from math import ceil, inf, log10
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.kernels.lists import MOST_LISTED
 
 from .tables import LimitsStruct, SearchStruct
 
+GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
+GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
+FIRST_LOOK_OPENED_PER_K = 200  # at least, so that a first look finds most of many classes
+FIRST_LOOK_CANDIDATES_PER_K = 6
+LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
+LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
+SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
+LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
+SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
+LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
+WIDE_LOOK_OPENED_PER_K = 300  # at least, for more
+LAST_LOOK_CANDIDATES_PER_K = 10
+MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
+MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
 MAX_LIMIT = np.iinfo(np.int32).max
@@ -65,3 +80,48 @@ def make_search(search: Search) -> Any:
     struct = SearchStruct(limits, *addresses, *numbers)
     struct.weights_array = weights
     return byref(struct)
+
+
+def count_last_candidates(settings: GroupedSettings) -> int:
+    """How many candidates the last look at a row has, where few classes are asked for."""
+    few = min(SMALL_CANDIDATES_FACTOR * settings.candidates, SMALL_LAST_LOOK_CANDIDATES)
+    return max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, few)
+
+
+def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
+    """The looks that a search for k of `classes` classes takes one after the other.
+
+    The first is as set; the second is among half of all classes or, of millions, among twice as many as the first.
+    Lists and a promise decide whether a row gets the second.
+    """
+    full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
+    candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, full_view)
+    many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
+    share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
+    wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MAX_FIRST_LOOK_K), WIDE_LOOK_OPENED_PER_K * k)
+    opened = max(share, wanted, settings.opened, candidates)
+    previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
+    wide = FIRST_LOOK_OPENED_PER_K * k if GROUPED_CANDIDATES_PER_K * k > settings.candidates else 0
+    first_opened = max(settings.classes_opened, wide)
+    first_previewed = max(settings.classes_previewed, wide // PREVIEWED_DIVISOR)
+    first_candidates = max(settings.candidates, FIRST_LOOK_CANDIDATES_PER_K * k if wide else 0, full_view)
+    raise_share = 1.0 if k <= MOST_RAISED_K else 0.5
+    return (
+        Look(first_opened, first_previewed, first_candidates, full_view, raise_share),
+        Look(opened, previewed, candidates, full_view, raise_share),
+    )
+
+
+def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted: int) -> tuple[Look, ...]:
+    """The same where marks permit so many of the classes: as far as for all that hold k of these, and further."""
+    share = permitted / classes
+    (first, last), plain = list_looks(settings, ceil(k / share), classes), list_looks(settings, k, classes)
+    factor = 1 - log10(share) ** 3  # twice as far for a tenth of all, hardly further for half of them
+    opened, previewed, candidates = (
+        ceil(factor * limit) for limit in (first.opened, first.previewed, first.candidates)
+    )
+    first = first._replace(opened=opened, previewed=previewed, candidates=candidates)
+    return tuple(
+        look._replace(full_view=other.full_view, raise_share=other.raise_share)
+        for look, other in zip((first, last), plain, strict=True)
+    )

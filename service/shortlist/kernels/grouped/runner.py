@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import byref
 from typing import Any, Self
 
@@ -13,7 +12,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.lists import point_at_lists
+from shortlist.kernels.lists import point_at_lists, point_at_marks
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import open_kernels, require_kernels
 from shortlist.kernels.primitives.arrays import as_carray
@@ -33,7 +32,7 @@ from shortlist.kernels.primitives.layout import (
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
-from .answers import AnswerExactly, GroupAnswers
+from .answers import GroupAnswers, SearchPlan
 from .effort import Search, make_search
 from .tables import Tables, make_struct
 
@@ -73,7 +72,8 @@ class CompiledSearch:
         """
         rows, result = len(contexts), empty_result(len(contexts), search.k)
         if rows and search.k:
-            lists = point_at_lists(class_filter, rows)
+            marks = class_filter.permitted
+            lists = point_at_lists(class_filter, rows) if marks is None else point_at_marks(class_filter, marks, rows)
             odds = np.empty(rows, np.float32)
             arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
             last = None if features is None else point_at(features)
@@ -81,18 +81,13 @@ class CompiledSearch:
             result.risk = to_probability(odds)
         return result
 
-    def open_row_answers(
-        self, max_k: int, max_rows: int, plan_search: Callable[[int, bool], Search], answer_exactly: AnswerExactly
-    ) -> GroupAnswers:
-        """What answers up to `max_rows` rows for k up to `max_k`, searching as `plan_search` says for k, and lists.
-
-        answer_exactly: answers a row that the search leaves.
-        """
+    def open_row_answers(self, max_k: int, max_rows: int, plan: SearchPlan) -> GroupAnswers:
+        """What answers up to `max_rows` rows for k up to `max_k`, searching as the plan says."""
         self.struct.tables = self.tables  # which it reads as long as it lives
         dim, classes = self.tables.rows.shape[1], self.tables.places.size
         function = self.kernels.answer_rows_of_groups
         threads = self.threaded_rows
-        return GroupAnswers(function, self.pointer, dim, plan_search, max_k, max_rows, threads, classes, answer_exactly)
+        return GroupAnswers(function, self.pointer, dim, plan, max_k, max_rows, threads, classes)
 
     def fill(self, rows: int, *arguments: Any) -> None:
         """Search all rows, by several threads where they are worth that."""

@@ -8,9 +8,8 @@
 #define SHORTLIST_GROUPED_H
 
 #include "exponentials.h"
-#include "grouped_effort.h"
-#include "grouped_lists.h"
 #include "grouped_previews.h"
+#include "grouped_row.h"
 #include "ranking.h"
 
 enum {
@@ -121,37 +120,6 @@ static float estimate_normalizer(const struct grouped *head, const float *contex
     return estimate > all ? estimate : all;
 }
 
-/* What one row's search hands back. odds: log-odds that some of the k best classes were missed; NAN where the search
- * was not calibrated. features: [EFFORT_FEATURES] of the last look, or NULL. */
-struct answer {
-    int64_t *ids;
-    float *logits, *normalizer, *odds, *features;
-    int32_t *scored;
-};
-
-/* One row's search, and what its looks have come to. lists: NULL where there are none, of which the row has number
- * `number`. is_marked: whether `permitted` of the scratch says what they permit; else `banned` does. is_listed: whether
- * they forbid many and permit so few that all of these are scored. steps: of the
- * context's digits. row_scale: what a level of 1 stands for. classes, permitted: how many the head has, and the lists
- * permit. first_count: how many classes the first look scored exactly. forbidden: how many of its candidates the lists
- * forbid. exact_count: how many classes the last look scored exactly. banned: how many classes the lists forbid, 0
- * where they are many. depth: k, and about how many banned classes are better than the k-th permitted one. are_many:
- * whether the lists forbid so many classes that the first look's candidates tell little of the others. */
-struct row_search {
-    const struct grouped *head;
-    const struct grouped_search *search;
-    const struct lists *lists;
-    const float *context;
-    const struct scratch *scratch;
-    struct answer answer;
-    struct digit_steps steps;
-    struct look look;
-    struct grouped_limits limits; /* of the present look */
-    float row_scale;
-    int64_t number, classes, permitted, first_count, forbidden, exact_count, banned, depth;
-    int is_marked, is_listed, are_many;
-};
-
 /* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
 static int64_t rescore_best(const struct grouped *head, const float *context, const struct scratch *scratch,
                             int64_t count, int64_t full_view) {
@@ -178,38 +146,6 @@ static int64_t rescore_doubtful(const struct grouped *head, const float *context
     exact_count = select_reaching(scratch->spare, count, level, scratch->exact);
     rescore_exactly(head, context, scratch, exact_count);
     return exact_count;
-}
-
-/* Marks what the row's lists permit, if that was not done. */
-static void mark_row(struct row_search *row) {
-    if (row->is_marked) return;
-    row->permitted = permit_classes(row->head, row->lists, row->number, row->scratch);
-    row->is_marked = 1;
-}
-
-/* Whether the row has a short allow list alone, which forbids many classes and need not be marked. */
-INLINE int is_plain_list(const struct row_search *row, int64_t many) {
-    const int64_t *allow = find_allow_list(row->lists, row->number);
-    int64_t size = row->lists->allow_size;
-    return allow && !row->lists->ban && size <= row->search->most_listed && row->classes - size > many &&
-           are_ascending(allow, size);
-}
-
-/* How many classes the row's lists permit and forbid, whether they say so by an allow list or a ban list. Of a ban list
- * that leaves most of them its ids alone are marked: the first look asks for no more. */
-static void read_lists(struct row_search *row) {
-    int64_t many = row->classes / FORBIDDEN_DIVISOR;
-    row->is_listed = is_plain_list(row, many);
-    if (row->is_listed) return;
-    if (find_allow_list(row->lists, row->number) || row->lists->ban_size > many)
-        mark_row(row);
-    else
-        row->permitted -= mark_bans(row->head, row->lists, row->number, row->scratch);
-    int64_t forbidden = row->classes - row->permitted;
-    row->are_many = forbidden > many;
-    row->banned = row->are_many ? 0 : forbidden;
-    row->is_listed = row->are_many && row->permitted <= row->search->most_listed;
-    if (!forbidden) row->lists = NULL;
 }
 
 /* The context in digits, its projection in levels, and the groups' scores. */
@@ -269,8 +205,10 @@ static int64_t score_look(struct row_search *row, int64_t number, int64_t count)
 static int64_t finish_first_look(struct row_search *row, int64_t count) {
     row->first_count = keep_exact(row->scratch, row->exact_count);
     if (!row->lists) return count;
-    count = drop_forbidden(row->head, row->scratch, count, row->is_marked, &row->forbidden);
-    if (!row->forbidden) return count;
+    int64_t kept = row->lists->marks ? keep_best(row, count) : count;
+    int is_cut = kept < count;
+    count = drop_forbidden(row->head, row->scratch, kept, row->is_marked, &row->forbidden);
+    if (!row->forbidden && !is_cut) return count;
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     if (row->banned)
         row->depth += guess_bans_ahead(row->banned, count_over(row->scratch, row->exact_count, row->forbidden), count);
@@ -282,7 +220,7 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
 static void limit_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     row->limits = search->limits[number];
-    if (!row->lists || !number) return;
+    if (!row->lists || !number || (row->lists->marks && !row->is_marked)) return;
     int are_few = row->banned && FEW_BANS_DIVISOR * row->forbidden <= search->limits[0].candidates;
     if (!are_few) mark_row(row);
     int64_t taken = row->is_marked ? row->banned : row->forbidden;
@@ -290,12 +228,13 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
-/* Whether others should answer a row: its best classes are nearly all banned, or by the last look it stays doubtful
- * which of the permitted ones they are. */
-static int is_left(const struct row_search *row, int64_t number) {
+/* Whether others should answer a row: its best classes are nearly all banned, or by the last look, with `count`
+ * permitted candidates, it stays doubtful which of the permitted ones they are. */
+static int is_left(const struct row_search *row, int64_t number, int64_t count) {
     const struct grouped_search *search = row->search;
-    int is_last = number == search->looks - 1;
-    return is_deep(row->depth, search->k) || (is_last && *row->answer.odds > search->doubt_bar);
+    int is_short = row->scratch->marks && count < search->k;
+    if (is_deep(row->depth, search->k)) return 1;
+    return number == search->looks - 1 && (is_short || *row->answer.odds > search->doubt_bar);
 }
 
 /* Takes one look; returns whether it has found enough. A row that is left to others gets the odds of INFINITY. */
@@ -307,7 +246,8 @@ static int take_look(struct row_search *row, int64_t number) {
                                       &row->look.bar);
     count = score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
-    int enough = is_enough(row, number, count), left = is_left(row, number);
+    if (!number && row->scratch->marks && are_best_forbidden(row, count)) mark_row(row), row->are_many = 1;
+    int enough = is_enough(row, number, count), left = is_left(row, number, count);
     if (left) *row->answer.odds = INFINITY;
     return enough || (left && search->weights);
 }

@@ -37,7 +37,10 @@ static void describe_groups(const struct grouped *head, const struct scratch *sc
             sums[part] += difference, squares[part] += difference * difference;
         }
     double total = add_lanes(sums), square = add_lanes(squares);
-    for (int64_t i = whole; i < count; i++) total += scores[i] - first, square += (scores[i] - first) * (scores[i] - first);
+    for (int64_t i = whole; i < count; i++) {
+        float difference = scores[i] - first;
+        total += difference, square += difference * difference;
+    }
     double mean = total / count, variance = square / count - mean * mean;
     look->mean = (float)(first + mean), look->spread = variance > 0 ? (float)sqrt(variance) + MIN_SPREAD : MIN_SPREAD;
     find_range(scores, count, &least, &look->peak);

@@ -39,17 +39,39 @@ static void mark_classes(const struct grouped *head, const int64_t *ids, int64_t
     }
 }
 
+/* Permits the classes that marks permit, and forbids all others. */
+static void copy_marks(const struct grouped *head, const uint8_t *marks, const struct scratch *scratch) {
+    memset(scratch->permitted, 0, head->blocks * LANES);
+    for (int64_t block = 0; block < head->blocks; block++) {
+        int32_t count = 0;
+        for (int lane = 0; lane < head->filled[block]; lane++) {
+            uint8_t is_permitted = marks[head->order[head->firsts[block] + lane]];
+            scratch->permitted[LANES * block + lane] = is_permitted, count += is_permitted;
+        }
+        scratch->block_permitted[block] = count;
+    }
+}
+
+/* Permits the classes of an allow list and forbids all others; permits all where it is NULL. */
+static void permit_allowed(const struct grouped *head, const int64_t *allow, int64_t size,
+                           const struct scratch *scratch) {
+    memset(scratch->permitted, allow == NULL, head->blocks * LANES);
+    if (!allow) {
+        memcpy(scratch->block_permitted, head->filled, head->blocks * sizeof(int32_t));
+        return;
+    }
+    memset(scratch->block_permitted, 0, head->blocks * sizeof(int32_t));
+    mark_classes(head, allow, size, 1, scratch);
+}
+
 /* Writes which classes the lists of row `row` permit to the scratch; returns how many. classes: of the head. */
 static int64_t permit_classes(const struct grouped *head, const struct lists *lists, int64_t row,
                               const struct scratch *scratch) {
     int64_t count = 0;
-    const int64_t *allow = find_allow_list(lists, row);
-    memset(scratch->permitted, allow == NULL, head->blocks * LANES);
-    if (allow)
-        memset(scratch->block_permitted, 0, head->blocks * sizeof(int32_t));
+    if (lists->marks)
+        copy_marks(head, lists->marks, scratch);
     else
-        memcpy(scratch->block_permitted, head->filled, head->blocks * sizeof(int32_t));
-    if (allow) mark_classes(head, allow, lists->allow_size, 1, scratch);
+        permit_allowed(head, find_allow_list(lists, row), lists->allow_size, scratch);
     if (lists->ban) mark_classes(head, lists->ban + row * lists->ban_step, lists->ban_size, 0, scratch);
     for (int64_t block = 0; block < head->blocks; block++) count += scratch->block_permitted[block];
     return count;
@@ -86,22 +108,18 @@ static int64_t mark_bans(const struct grouped *head, const struct lists *lists, 
     return count;
 }
 
-/* Whether the lists forbid a class, by its position. is_marked: whether `permitted` says so, else `banned`. */
+/* Whether the lists forbid a class, by its position. is_marked: whether `permitted` says so, else `marks` and `banned`.
+ */
 INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int32_t position, int is_marked) {
     if (is_marked) return !scratch->permitted[head->places[head->order[position]]];
-    return *find_slot(scratch, position) != 0;
+    int is_banned = scratch->banned_slots && *find_slot(scratch, position);
+    return is_banned | (scratch->marks && !scratch->marks[head->order[position]]);
 }
 
-/* How many candidates come before the first one that the lists forbid. */
-static int64_t count_permitted(const struct grouped *head, const struct scratch *scratch, int64_t count,
-                               int is_marked) {
-    const int32_t *positions = scratch->positions;
+/* How many candidates come before the first one that a ban list forbids. */
+static int64_t count_permitted(const struct scratch *scratch, int64_t count) {
     int64_t i = 0;
-    if (!is_marked && !scratch->banned_slots) return count;
-    for (; i < count; i++) {
-        if (is_marked && i + IDS_AHEAD < count) __builtin_prefetch(head->order + positions[i + IDS_AHEAD]);
-        if (is_forbidden(head, scratch, positions[i], is_marked)) break;
-    }
+    while (i < count && !*find_slot(scratch, scratch->positions[i])) i++;
     return i;
 }
 
@@ -109,17 +127,21 @@ static int64_t count_permitted(const struct grouped *head, const struct scratch 
  * values are kept. */
 static int64_t drop_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t count, int is_marked,
                               int64_t *forbidden) {
-    int64_t kept = count_permitted(head, scratch, count, is_marked);
-    *forbidden = 0;
-    for (int64_t i = kept; i < count; i++) {
+    int reads_ids = is_marked || scratch->marks;
+    int64_t kept = reads_ids ? 0 : scratch->banned_slots ? count_permitted(scratch, count) : count;
+    int64_t dropped = 0;
+    for (int64_t i = kept; i < count; i++) { /* without a branch, which half of all classes would take */
         int32_t position = scratch->positions[i];
         float value = scratch->values[i];
-        if (is_marked && i + IDS_AHEAD < count) __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
-        if (is_forbidden(head, scratch, position, is_marked))
-            scratch->forbidden_values[(*forbidden)++] = value;
-        else
-            scratch->positions[kept] = position, scratch->values[kept++] = value;
+        if (reads_ids && i + IDS_AHEAD < count) __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
+        if (scratch->marks && i + IDS_AHEAD / 2 < count)
+            __builtin_prefetch(scratch->marks + head->order[scratch->positions[i + IDS_AHEAD / 2]]);
+        int is_dropped = is_forbidden(head, scratch, position, is_marked);
+        scratch->forbidden_values[dropped] = value;
+        scratch->positions[kept] = position, scratch->values[kept] = value;
+        dropped += is_dropped, kept += !is_dropped;
     }
+    *forbidden = dropped;
     return kept;
 }
 
@@ -128,8 +150,8 @@ struct ban_list {
     int64_t size;
 };
 
-/* Whether most of about `wanted` bans, spread over the list, score over all groups but those that hold `opened` classes,
- * and so many that looks cannot pass them, if the others are like them. banned: how many there are. */
+/* Whether most of about `wanted` bans, spread over the list, score over all groups but those of `opened` classes, and
+ * so many that looks cannot pass them, if the others are like them. banned: how many there are. */
 static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context,
                       const struct scratch *scratch, int64_t opened, int64_t wanted, int64_t banned) {
     float products[PROBED_BANS];

@@ -23,7 +23,8 @@ struct scratch {
     float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
     uint8_t *permitted;                  /* of each lane of each block, whether the row's lists permit its class */
     int32_t *block_permitted;            /* how many classes of each block they permit */
-    int32_t *banned;                     /* positions of banned classes and 1, each in its slot or a later one; 0 is empty */
+    int32_t *banned;                     /* of banned classes, position + 1, in its slot or a later one; 0 is empty */
+    const uint8_t *marks;                /* of the lists: [ids], whether a class is permitted; or NULL */
     int64_t banned_slots;                /* a power of two, most of them empty; 0 without bans */
 };
 
@@ -73,6 +74,7 @@ static int64_t lay_out_scratch(const struct grouped *head, const struct lists *l
     scratch->forbidden_values = take(&place, classes, sizeof(float));
     scratch->permitted = take(&place, classes, 1);
     scratch->block_permitted = take(&place, head->blocks, sizeof(int32_t));
+    scratch->marks = lists ? lists->marks : NULL;
     scratch->banned_slots = lists && lists->ban ? count_slots(lists->ban_size) : 0;
     scratch->banned = take(&place, scratch->banned_slots, sizeof(int32_t));
     return (int64_t)(place - start);

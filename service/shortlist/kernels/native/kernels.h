@@ -72,10 +72,13 @@ struct grouped_search {
 };
 
 /* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list
- * begins with ALL_CLASSES has none. size: ids of a row; step: from row to row, 0 where one list holds for all. */
+ * begins with ALL_CLASSES has none. size: ids of a row; step: from row to row, 0 where one list holds for all. marks:
+ * for searches of groups, [ids], 1 for each of the `allow_size` classes that all rows may get, 0 for the others, in
+ * place of an allow list; or NULL. */
 struct lists {
     const int64_t *allow, *ban;
     int64_t allow_size, allow_step, ban_size, ban_step;
+    const uint8_t *marks;
 };
 
 enum { ALL_CLASSES = -2 };

@@ -86,6 +86,11 @@ class Plan(ABC):
         del contexts, k, class_filter
         return None
 
+    def searches_marks(self, k: int, permitted: int) -> bool:
+        """Whether `topk` finds k of so many permitted classes fastest by the filter's marks (`count_marked`)."""
+        del k, permitted
+        return False
+
     @abstractmethod
     def max_rows(self) -> int:
         """How many rows to give in one call, so that intermediate arrays stay in the cache."""

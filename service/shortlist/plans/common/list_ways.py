@@ -27,6 +27,7 @@ from .list_costs import MOST_ASKED, estimate_asked, estimate_listed, guess_costs
 
 MIN_CLASSES = 1 << 15  # with fewer, the plan's own search answers
 SPREADS = 2.5  # so many standard deviations more are asked for than are needed where lists are no matter of scores
+MAX_UNMARKED = 40  # classes that are asked for in place of those of a long list, which then is not marked
 MAX_RECALLED = 4_096  # choices that are remembered
 OWN, LISTED, EXACT = 0, -1, -2  # ways; all others are the number of classes that are asked for
 
@@ -63,6 +64,7 @@ class ListWays:
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d], as the plan's own `topk` gives them."""
+        class_filter = self.mark_long_list(k, class_filter)
         ways = self.choose_ways(len(contexts), k, class_filter)
         if len(contexts) and (ways == ways[0]).all():
             return self.answer(int(ways[0]), contexts, k, class_filter)
@@ -128,11 +130,25 @@ class ListWays:
                 ids = drop_ids(ids, banned)
             yield ids
 
+    def mark_long_list(self, k: int, class_filter: ClassFilter) -> ClassFilter:
+        """The filter with marks beside a long allow list that all rows share, where the plan searches those.
+
+        Of so many classes that few more are asked for, the list is searched faster than it is marked.
+        """
+        allow = class_filter.allow
+        if class_filter.permitted is not None or not isinstance(allow, np.ndarray) or len(allow) > 1:
+            return class_filter
+        if not self.plan.searches_marks(k, allow.size) or count_asked(k, allow.size / self.classes) <= MAX_UNMARKED:
+            return class_filter
+        return class_filter if allow.min() == NO_CLASS else class_filter.mark_allowed(self.classes)
+
     # the choice
 
     def choose_ways(self, rows: int, k: int, class_filter: ClassFilter) -> IdArray:
         """The way [B] of each row."""
         shared = all(lists is None or len(lists) == 1 for lists in (class_filter.allow, class_filter.ban))
+        if self.plan.searches_marks(k, class_filter.count_marked()):
+            return np.full(rows, OWN)
         ways = [
             self.recall_way(k, self.count_permitted(class_filter, row), class_filter.allow_list(row) is not None)
             for row in range(1 if shared else rows)

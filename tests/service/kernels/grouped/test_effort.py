@@ -8,10 +8,10 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
-from shortlist.kernels.grouped.effort import EFFORT_FEATURES
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
 from shortlist.kernels.grouped.runner import lay_out_groups
 from shortlist.kernels.primitives.layout import LANE_BYTES, LANES
-from shortlist.plans.grouped import SURE_MISS, list_looks
+from shortlist.plans.grouped import SURE_MISS
 
 from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
 from tests.support.layers import contexts_elsewhere, logits_of, make_dense

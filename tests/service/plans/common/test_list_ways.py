@@ -100,6 +100,16 @@ def test_asking_for_more_spares_the_search_with_lists():
     assert ways.plan.listed_calls == 0
 
 
+def test_a_long_list_that_all_rows_share_is_marked_where_marks_are_searched(monkeypatch):
+    ways, lists = make_ways(asked=CHEAP), ClassFilter(allow=choose(0.1)[None])
+    assert ways.mark_long_list(K, lists) is lists
+    monkeypatch.setattr(ways.plan, "searches_marks", lambda k, permitted: permitted > 100)
+    assert ways.mark_long_list(K, lists).permitted.nonzero()[0].tolist() == lists.allow[0].tolist()
+    for other in (ClassFilter(allow=choose(0.5)[None]), ClassFilter(allow=np.append(choose(0.1), -1)[None])):
+        assert ways.mark_long_list(K, other) is other, "asked for more, or padded"
+    assert set(ways.choose_ways(4, K, ways.mark_long_list(K, lists))) == {OWN}
+
+
 def test_a_row_takes_its_way_whatever_the_others_do():
     ways, lists = make_ways(asked=CHEAP), list_filters()["several lists"]
     together = ways.topk(CONTEXTS, K, lists)

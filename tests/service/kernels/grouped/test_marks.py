@@ -1,0 +1,90 @@
+"""Searches by the marks of named sets: they keep the promise among the permitted classes, however these are spread."""
+
+import numpy as np
+import pytest
+from shortlist.core.filters import ClassFilter, Members, restrict_to_members
+from shortlist.core.results import NO_CLASS
+from shortlist.kernels.native.library import open_kernels
+
+from tests.support.heads.grouped import PROMISE_CLASSES as CLASSES
+from tests.support.heads.grouped import promise_contexts
+from tests.support.layers import logits_of, make_dense
+
+pytestmark = pytest.mark.skipif(open_kernels() is None, reason="graphs read lists")
+
+K = 5
+ROWS = promise_contexts.contexts[-200:]
+LOGITS = logits_of(make_dense(CLASSES, ROWS.shape[1]), ROWS)
+SIZE = np.linalg.norm(make_dense(CLASSES, ROWS.shape[1]).weight, axis=1)
+PLACES = np.random.default_rng(3).permutation(CLASSES)
+SETS = {
+    "a tenth": PLACES < CLASSES // 10,
+    "a half": PLACES < CLASSES // 2,
+    "nearly all": PLACES < CLASSES * 19 // 20,
+    "none of the best of a row": np.argsort(np.argsort(LOGITS[0])) < CLASSES // 2,
+    "the smaller half": np.argsort(np.argsort(SIZE)) < CLASSES // 2,
+}
+
+
+@pytest.fixture
+def marked_head(promise_head, monkeypatch):
+    """A head that searches every set by its marks, and knows those above by their names."""
+    monkeypatch.setattr(promise_head.plan, "most_listed", 100)
+    monkeypatch.setattr(promise_head.row_answers.plan, "most_listed", 100)
+    monkeypatch.setattr(promise_head.sets, "find", lambda within, without: Members(SETS[within]))
+    return promise_head
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_promise_is_kept_among_the_permitted_classes(marked_head, name):
+    best = np.argsort(-np.where(SETS[name], LOGITS, -np.inf), axis=1, kind="stable")[:, :K]
+    top = marked_head.topk(ROWS, K, within=name)
+    assert SETS[name][top.ids].all()
+    assert (top.ids[:, 0] == best[:, 0]).mean() >= marked_head.manifest.promise
+    assert np.mean([np.isin(*pair).mean() for pair in zip(best, top.ids, strict=True)]) >= 0.98
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_whole_answers_are_those_of_the_long_way(marked_head, name, monkeypatch):
+    ban = np.arange(0, CLASSES, 7)
+    for lists in ({}, {"ban": ban}):
+        assert marked_head.row_answers.answer_marked(ROWS, K, Members(SETS[name]), lists.get("ban")) is not None
+        top = marked_head.topk(ROWS, K, within=name, **lists)
+        with monkeypatch.context() as patched:
+            patched.setattr(marked_head, "row_answers", None)
+            wanted = marked_head.topk(ROWS, K, within=name, **lists)
+        np.testing.assert_array_equal(top.ids, wanted.ids)
+        np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
+        assert not np.isin(top.ids, lists.get("ban", [])).any()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_an_answer_depends_on_its_row_alone(marked_head, name):
+    together = marked_head.topk(ROWS, K, within=name)
+    for row in range(0, len(ROWS), 9):
+        alone = marked_head.topk(ROWS[row : row + 1], K, within=name)
+        np.testing.assert_array_equal(alone.ids[0], together.ids[row])
+
+
+def test_hidden_classes_of_a_row_are_not_found(marked_head):
+    lists = restrict_to_members(ClassFilter(), Members(SETS["a half"]))
+    best = marked_head.plan.topk(ROWS, K, lists)
+    hidden = ClassFilter(allow=lists.allow, permitted=lists.permitted, hidden=best.ids[:, :2])
+    others = marked_head.plan.topk(ROWS, K, hidden)
+    assert not (others.ids[:, :, None] == best.ids[:, None, :2]).any()
+    np.testing.assert_array_equal(others.ids[:, 0], best.ids[:, 2])
+
+
+def test_a_set_whose_best_classes_are_few_is_searched_more_closely(marked_head):
+    plain, odd = (marked_head.topk(ROWS[:1], K, within=name) for name in ("a half", "none of the best of a row"))
+    assert odd.scored[0] > plain.scored[0]
+
+
+def test_a_head_without_a_promise_reads_the_list(marked_head):
+    head = marked_head.with_settings(promise=None)
+    assert not head.plan.searches_marks(K, CLASSES // 2)
+    lists = restrict_to_members(ClassFilter(), Members(SETS["a half"]))
+    assert lists.without_marks().permitted is None
+    ids = head.plan.topk(ROWS, K, lists).ids
+    np.testing.assert_array_equal(ids, head.plan.topk(ROWS, K, lists.without_marks()).ids)
+    assert (ids != NO_CLASS).all()
