@@ -172,7 +172,9 @@ class GroupedPlan(Plan):
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_FIRST_LOOK_K and not restricts)
             make = partial(make, bar=bar, doubt_bar=self.find_doubt_bar(bar, k, restricts))
-            return make(looks[start:], weights=settings.effort[start:], list_weights=settings.list_effort)
+            is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
+            weights = settings.effort[-1:] * len(looks) if is_alone else settings.effort[start:]
+            return make(looks[start:], weights=weights, list_weights=settings.list_effort)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return make((first, looks[-1]))

@@ -113,14 +113,20 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
 
 
 def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted: int) -> tuple[Look, ...]:
-    """The same where marks permit so many of the classes: as far as for all that hold k of these, and further."""
+    """The same where marks permit so many of the classes: as far as for all that hold k of these, and further.
+
+    Where the first look is as wide as the last, the last is taken alone but for rows whose best classes are forbidden.
+    """
     share = permitted / classes
     (first, last), plain = list_looks(settings, ceil(k / share), classes), list_looks(settings, k, classes)
     factor = 1 - log10(share) ** 3  # twice as far for a tenth of all, hardly further for half of them
     opened, previewed, candidates = (
         ceil(factor * limit) for limit in (first.opened, first.previewed, first.candidates)
     )
-    first = first._replace(opened=opened, previewed=previewed, candidates=candidates)
+    if opened < last.opened:
+        first = first._replace(opened=opened, previewed=previewed, candidates=candidates)
+    else:
+        first = last = last._replace(candidates=max(candidates, last.candidates))
     return tuple(
         look._replace(full_view=other.full_view, raise_share=other.raise_share)
         for look, other in zip((first, last), plain, strict=True)

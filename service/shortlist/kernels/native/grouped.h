@@ -165,7 +165,7 @@ static void prepare_row(struct row_search *row) {
 /* What the log-odds of a miss by a look are computed with. */
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    if (row->lists && number == search->looks - 1) return search->list_weights;
+    if (row->lists && number == search->looks - 1 && !is_chance(row)) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
 }
 
@@ -228,13 +228,20 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
 }
 
+/* Whether no look would go further than this one. */
+static int is_last(const struct row_search *row, int64_t number) {
+    const struct grouped_search *search = row->search;
+    if (number == search->looks - 1) return 1;
+    return is_chance(row) && search->limits[number + 1].opened <= row->limits.opened;
+}
+
 /* Whether others should answer a row: its best classes are nearly all banned, or by the last look, with `count`
  * permitted candidates, it stays doubtful which of the permitted ones they are. */
 static int is_left(const struct row_search *row, int64_t number, int64_t count) {
     const struct grouped_search *search = row->search;
     int is_short = row->scratch->marks && count < search->k;
     if (is_deep(row->depth, search->k)) return 1;
-    return number == search->looks - 1 && (is_short || *row->answer.odds > search->doubt_bar);
+    return is_last(row, number) && (is_short || *row->answer.odds > search->doubt_bar);
 }
 
 /* Takes one look; returns whether it has found enough. A row that is left to others gets the odds of INFINITY. */
@@ -249,7 +256,7 @@ static int take_look(struct row_search *row, int64_t number) {
     if (!number && row->scratch->marks && are_best_forbidden(row, count)) mark_row(row), row->are_many = 1;
     int enough = is_enough(row, number, count), left = is_left(row, number, count);
     if (left) *row->answer.odds = INFINITY;
-    return enough || (left && search->weights);
+    return enough || is_last(row, number) || (left && search->weights);
 }
 
 /* Scores all permitted classes, after a first look among all, which gives the normaliser. */

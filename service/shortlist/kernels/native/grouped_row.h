@@ -78,11 +78,14 @@ static void read_lists(struct row_search *row) {
     if (!forbidden) row->lists = NULL;
 }
 
-/* How many of the best classes hold k permitted ones, almost surely, where marks permit a `share` of all classes whatever
- * their scores are. */
+/* How many of the best classes hold k permitted ones, almost surely, where marks permit a `share` of all classes,
+ * whatever their scores are. */
 INLINE float limit_depth(int64_t k, float share) {
     return (k + DEPTH_SPREADS * sqrtf(k * (1 - share)) + 2) / share;
 }
+
+/* Whether marks alone say what is permitted, which chance explains as far as looks could tell. */
+INLINE int is_chance(const struct row_search *row) { return row->scratch->marks && !row->is_marked; }
 
 /* Leaves the best of `count` candidates alone, where marks permit as many of them as later steps read; returns how
  * many are left. What follows equals what all of them give, but is faster: their marks are in no cache. */
