@@ -12,6 +12,7 @@ from shortlist_exporter.inputs.sources import Dense
 
 FloatArray = npt.NDArray[np.float32]
 IdArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 Options = Mapping[str, Any]  # JSON values
 
 
@@ -20,7 +21,8 @@ class Contender(ABC):
 
     name: the one in tables. builds: what `grid` gives where it does not depend on the layer. needs: modules beyond the
     extra `export`, each named as pip installs it. quick: False where building is too slow for a sweep without --full.
-    own_threads: whether its library has threads beside those of numpy's products. revision: another one where the same
+    own_threads: whether its library has threads beside those of numpy's products. has_filter: whether its library
+    restricts a search to some classes. revision: another one where the same
     options make another index, so that older runs do not count.
     """
 
@@ -29,6 +31,7 @@ class Contender(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     quick: ClassVar[bool] = True
     own_threads: ClassVar[bool] = False
+    has_filter: ClassVar[bool] = False
     revision: ClassVar[str] = ""
 
     def __init__(self, build: Options, threads: int) -> None:
@@ -58,6 +61,14 @@ class Contender(ABC):
     @abstractmethod
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
         """Ids [B, k] of the best classes of `contexts` [B, d], best first; -1 where it found fewer."""
+
+    def make_filter(self, marks: BoolArray) -> Any:
+        """What `topk_permitted` takes for classes that are marked [V]."""
+        raise NotImplementedError(f"{self.name} has no filter")
+
+    def topk_permitted(self, contexts: FloatArray, k: int, permitted: Any) -> IdArray:
+        """As `topk`, of the classes that a filter of `make_filter` permits."""
+        raise NotImplementedError(f"{self.name} has no filter")
 
     @abstractmethod
     def size(self) -> int:

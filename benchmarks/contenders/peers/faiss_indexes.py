@@ -10,9 +10,10 @@ from abc import abstractmethod
 from math import sqrt
 from typing import Any, ClassVar
 
+import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
+from benchmarks.contenders.base import BoolArray, Contender, FloatArray, IdArray, Options
 from benchmarks.contenders.basis import BASES, lift_queries, lift_rows, load_basis
 
 from .hnsw import BASES_AND_LIFTS, LARGE_GRAPHS, list_beam_settings, list_graph_builds
@@ -25,6 +26,7 @@ class FaissIndex(Contender):
 
     needs: ClassVar[tuple[str, ...]] = ("faiss",)
     own_threads: ClassVar[bool] = True
+    has_filter: ClassVar[bool] = True
 
     @abstractmethod
     def create_empty(self, dim: int) -> Any:
@@ -33,7 +35,7 @@ class FaissIndex(Contender):
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
         import faiss
 
-        self.faiss = faiss
+        self.faiss: Any = faiss
         faiss.omp_set_num_threads(self.threads)
         self.basis = load_basis(self.build["basis"], dense, contexts)
         rows = lift_rows(self.basis.rows) if self.build.get("lift") else self.basis.rows
@@ -52,11 +54,35 @@ class FaissIndex(Contender):
                 self.faiss.ParameterSpace().set_index_parameter(self.index, name, value)
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        return self.search(contexts, k, {})
+
+    def make_filter(self, marks: BoolArray) -> Any:
+        return self.faiss.IDSelectorBitmap(np.packbits(marks[self.basis.ids], bitorder="little"))
+
+    def topk_permitted(self, contexts: FloatArray, k: int, permitted: Any) -> IdArray:
+        return self.search(contexts, k, {"params": self.make_parameters(k, permitted)})
+
+    def make_parameters(self, k: int, selector: Any) -> Any:
+        """The setting as FAISS takes it beside a selector of classes."""
+        setting = {name: value for name, value in self.setting.items() if name != "refined"}
+        kinds = {"nprobe": self.faiss.SearchParametersIVF, "efSearch": self.faiss.SearchParametersHNSW}
+        kind = next((kinds[name] for name in setting), self.faiss.SearchParameters)
+        own = kind(sel=selector, **setting)
+        if "refined" not in self.setting:
+            return own
+        return self.faiss.IndexRefineSearchParameters(k_factor=self.find_factor(k), base_index_params=own)
+
+    def find_factor(self, k: int) -> float:
+        """How many candidates are refined, as a multiple of k."""
+        return max(1.0, float(self.setting["refined"]) / k)
+
+    def search(self, contexts: FloatArray, k: int, parameters: Options) -> IdArray:
+        """Search by the setting, or by `params` where there are some."""
         self.faiss.omp_set_num_threads(self.threads)  # global: another contender may have changed it
         if "refined" in self.setting:
-            self.index.k_factor = max(1.0, self.setting["refined"] / k)
+            self.index.k_factor = self.find_factor(k)
         queries = self.basis.queries(contexts)
-        _, positions = self.index.search(lift_queries(queries) if self.build.get("lift") else queries, k)
+        _, positions = self.index.search(lift_queries(queries) if self.build.get("lift") else queries, k, **parameters)
         return self.basis.classes(positions)
 
     def size(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from shortlist_exporter.inputs.sources import Dense
 
-from benchmarks.contenders.base import Contender, FloatArray, IdArray, Options
+from benchmarks.contenders.base import BoolArray, Contender, FloatArray, IdArray, Options
 from benchmarks.contenders.basis import BASES, lift_queries, lift_rows, load_basis
 
 from .hnsw import list_beam_settings
@@ -26,6 +26,7 @@ class HnswIp(Contender):
     builds: ClassVar[tuple[Options, ...]] = tuple({"basis": basis, "links": 16, "construction": 200} for basis in BASES)
     needs: ClassVar[tuple[str, ...]] = ("hnswlib",)
     own_threads: ClassVar[bool] = True
+    has_filter: ClassVar[bool] = True
     lift: ClassVar[bool] = False
 
     def fit(self, dense: Dense, contexts: FloatArray) -> None:
@@ -42,20 +43,31 @@ class HnswIp(Contender):
         return list_beam_settings("ef", len(self.basis.ids))
 
     def topk(self, contexts: FloatArray, k: int) -> IdArray:
+        return self.search(contexts, k, {})
+
+    def make_filter(self, marks: BoolArray) -> Any:
+        """A function of a position, which hnswlib calls for all that it meets."""
+        return marks[self.basis.ids].tolist().__getitem__
+
+    def topk_permitted(self, contexts: FloatArray, k: int, permitted: Any) -> IdArray:
+        return self.search(contexts, k, {"filter": permitted})
+
+    def search(self, contexts: FloatArray, k: int, restriction: Options) -> IdArray:
+        """Search all classes, or those that a `filter` permits."""
         queries = self.basis.queries(contexts)
         queries = lift_queries(queries) if self.lift else queries
         self.index.set_ef(max(self.setting.get("ef", 100), k))
         try:
-            positions, _ = self.index.knn_query(queries, min(k, len(self.basis.ids)))
+            positions, _ = self.index.knn_query(queries, min(k, len(self.basis.ids)), **restriction)
         except RuntimeError:  # some row reached fewer than k
-            return self.basis.classes(np.concatenate([self.search_fewer(query, k) for query in queries]))
+            return self.basis.classes(np.concatenate([self.search_fewer(query, k, restriction) for query in queries]))
         return self.basis.classes(pad_positions(positions, k))
 
-    def search_fewer(self, query: FloatArray, k: int) -> IdArray:
+    def search_fewer(self, query: FloatArray, k: int, restriction: Options) -> IdArray:
         """[1, k]: the best of the few rows that the graph leads to from here; hnswlib refuses to say how many."""
         for fewer in range(min(k, len(self.basis.ids)), 0, -1):
             try:
-                positions, _ = self.index.knn_query(query, fewer)
+                positions, _ = self.index.knn_query(query, fewer, **restriction)
             except RuntimeError:
                 continue
             return pad_positions(positions, k)

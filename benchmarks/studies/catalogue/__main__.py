@@ -31,10 +31,11 @@ from shortlist_exporter.inputs.sources import Dense
 from benchmarks.common.command import make_parser, run_command
 from benchmarks.sweep.harness import limit_threads
 
+from .filters import SET_COLUMNS, SET_USERS, Members, make_sets, measure_filter, measure_sets
 from .inputs import Catalogue, make_catalogue
 from .measure import find_best, measure_recall, time_users
 from .ours import MODEL, Export, Start, export_catalogue, measure_start
-from .peers import Peer, build_peers
+from .peers import Peer, build_peers, list_peers
 
 MODULE = "benchmarks.studies.catalogue"
 FIT_USERS, ASKED_USERS = 8_000, 1_000
@@ -49,6 +50,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("-k", type=int, default=10, help="items asked for (default: %(default)s)")
     parser.add_argument("--users", type=int, default=500, help="that are asked for (default: %(default)s)")
     parser.add_argument("--graphs", action="store_true", help="build HNSW graphs, too: tens of minutes for millions")
+    parser.add_argument(
+        "--peers", nargs="+", metavar="NAME", help="build these alone, graphs or not: names of the table"
+    )
     parser.add_argument("--no-peers", action="store_true", help="our head alone")
     return parser.parse_args()
 
@@ -72,9 +76,16 @@ def measure(args: argparse.Namespace, folder: Path, catalogue: Catalogue) -> dic
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in COLUMNS[:2] else "right")
     line = measure_ours(head, users, true, table)
+    filters = Table(title="sets of random items, kept with the model")
+    for column in SET_COLUMNS:
+        filters.add_column(column, justify="left" if column in SET_COLUMNS[:2] else "right")
+    sets = make_sets(folder / "repository", catalogue.items, users[:SET_USERS], args.k)
+    line["within"] = measure_sets(head, catalogue.items, users[:SET_USERS], sets, filters)
     if not args.no_peers:
-        line["peers"] = measure_peers(args, head, catalogue, true, table)
-    Console(width=140).print(table)
+        line["peers"] = measure_peers(args, head, catalogue, true, sets, (table, filters))
+    console = Console(width=140)
+    console.print(table)
+    console.print(filters)
     return line
 
 
@@ -108,13 +119,21 @@ def measure_ours(head: Head, users: FloatArray, true: IdArray, table: Table) -> 
 
 
 def measure_peers(
-    args: argparse.Namespace, head: Head, catalogue: Catalogue, true: IdArray, table: Table
+    args: argparse.Namespace,
+    head: Head,
+    catalogue: Catalogue,
+    true: IdArray,
+    sets: list[Members],
+    tables: tuple[Table, Table],
 ) -> dict[str, Any]:
-    """The same of peers."""
+    """The same of peers, and of their filters."""
     users, line = catalogue.asked[: args.users], {}
-    for peer in build_peers(Dense(catalogue.items), catalogue.contexts, users, true, graphs=args.graphs):
+    names = args.peers or list_peers(graphs=args.graphs)
+    for peer in build_peers(Dense(catalogue.items), catalogue.contexts, users, true, names):
         if isinstance(peer, Peer):
-            line[peer.name] = measure_peer(peer, make_calls(head, args.k)[OURS], users, true, table)
+            figures = measure_peer(peer, make_calls(head, args.k)[OURS], users, true, tables[0])
+            within = measure_filter(head, peer, users[:SET_USERS], sets, tables[1])
+            line[peer.name] = figures | ({"within": within} if within else {})
         else:
             print(peer)
     return line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import sqrt
 
@@ -39,13 +39,19 @@ class Peer:
     recall: float
 
 
+def list_peers(*, graphs: bool) -> list[str]:
+    """The names of peers, of graphs only where they are asked for."""
+    return [name for name, _, is_graph in PEERS if graphs or not is_graph]
+
+
 def build_peers(
-    dense: Dense, contexts: FloatArray, asked: FloatArray, true: IdArray, *, graphs: bool
+    dense: Dense, contexts: FloatArray, asked: FloatArray, true: IdArray, names: Collection[str]
 ) -> Iterator[Peer | str]:
-    """Each peer, or a sentence on why there is none; one at a time, so that one alone is in memory."""
+    """Each peer of these names, or a sentence on why there is none; one at a time, so that one alone is in memory."""
     for name, kind, is_graph in PEERS:
-        if is_graph and not graphs:
-            yield f"{name}: not built; --graphs builds it, in tens of minutes for millions of rows"
+        if name not in names:
+            how = "--graphs builds it, in tens of minutes for millions of rows" if is_graph else "--peers names others"
+            yield f"{name}: not built; {how}"
             continue
         contender = CONTENDERS[kind](choose_build(kind, dense), threads=1)
         start = time.monotonic()

@@ -10,7 +10,7 @@ from shortlist_exporter.inputs.sources import Dense
 from benchmarks.studies.catalogue.__main__ import run_study
 from benchmarks.studies.catalogue.inputs import make_catalogue
 from benchmarks.studies.catalogue.measure import CHUNK_ITEMS, find_best, measure_recall
-from benchmarks.studies.catalogue.peers import Peer, build_peers
+from benchmarks.studies.catalogue.peers import Peer, build_peers, list_peers
 
 ITEMS, DIM, K = 20_000, 16, 10
 
@@ -45,21 +45,44 @@ def test_recall_is_of_the_mean_row_and_of_the_worst():
 
 def test_peers_are_set_to_the_recall_that_is_asked(catalogue):
     true = find_best(catalogue.items, catalogue.asked, K)
-    peers = list(build_peers(Dense(catalogue.items), catalogue.contexts, catalogue.asked, true, graphs=False))
+    names = list_peers(graphs=False)
+    peers = list(build_peers(Dense(catalogue.items), catalogue.contexts, catalogue.asked, true, names))
     assert sum(isinstance(peer, str) and "--graphs" in peer for peer in peers) == 3
     for peer in peers:
         if isinstance(peer, Peer):
             assert peer.recall >= 0.99, peer
 
 
+@pytest.mark.parametrize(("name", "setting"), [("FAISS IVF, int8", {}), ("hnswlib", {"ef": 400})])
+def test_filters_of_peers_permit_members_alone(catalogue, name, setting):
+    true = find_best(catalogue.items, catalogue.asked, K)
+    (peer,) = (
+        each
+        for each in build_peers(Dense(catalogue.items), catalogue.contexts, catalogue.asked, true, [name])
+        if isinstance(each, Peer)
+    )
+    peer.contender.use(peer.contender.setting | setting)
+    marks = np.random.default_rng(2).random(ITEMS) < 0.5
+    members = marks.nonzero()[0]
+    best = members[find_best(catalogue.items[members], catalogue.asked, K)]
+    ids = peer.contender.topk_permitted(catalogue.asked, K, peer.contender.make_filter(marks))
+    assert marks[ids].all()
+    assert np.mean([np.isin(*pair).mean() for pair in zip(best, ids, strict=True)]) > 0.95
+
+
 @pytest.mark.slow
 def test_the_study_says_all_its_figures(tmp_path, capfd):
-    args = argparse.Namespace(cache=tmp_path, items=ITEMS, dim=DIM, k=K, users=40, graphs=False, no_peers=True)
+    args = argparse.Namespace(
+        cache=tmp_path, items=ITEMS, dim=DIM, k=K, users=40, graphs=False, peers=None, no_peers=True
+    )
     run_study(args)
     line = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert (line["items"], line["dim"]) == (ITEMS, DIM)
     assert line["recall"] > 0.97
     assert line["exact_recall"] == 1.0
+    for share, ways in line["within"].items():
+        assert ways["named set"]["recall"] > 0.96, share
+        assert ways["by hand: score the set"]["recall"] == 1.0
     assert 0 < line["load_seconds"] < line["ready_seconds"]
     assert line["export_minutes"] > 0
     assert line["bundle_gib"] * 2**30 + 2**24 > ITEMS * DIM * 4
