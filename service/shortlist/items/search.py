@@ -86,14 +86,16 @@ def keep_base_lists(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter
     if not class_filter.restricts:
         return class_filter
     allow, ban = (keep_base_ids(lists, changes.base_classes) for lists in (class_filter.allow, class_filter.ban))
-    if class_filter.permitted is not None and allow is not None:
-        allow = drop_padding(allow)
+    permitted = class_filter.permitted
+    if permitted is not None:
+        permitted = permitted[: changes.base_classes]
+        allow = None if allow is None else drop_padding(allow)
     forced, hidden = class_filter.forced, class_filter.hidden
     if hidden is not None:
         hidden = np.where(hidden < changes.base_classes, hidden, NO_CLASS)
     if forced is not None:
         forced = np.where(changes.find_rows(np.maximum(forced, 0)) == NOT_CHANGED, forced, NO_CLASS)
-    return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=hidden)
+    return replace(class_filter, allow=allow, ban=ban, forced=forced, hidden=hidden, permitted=permitted)
 
 
 def hide_changed(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:

@@ -154,7 +154,9 @@ class GroupedPlan(Plan):
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
                 search = self.plan_search(k, restricts=True)._replace(weights=())
-                result.put([row], self.compiled(some, search, lists.without_marks()))
+                own = self.compiled(some, search, lists.without_marks())
+                result.put([row], own)
+                risk[row] = risk[row] if own.risk is None or np.isnan(own.risk[0]) else own.risk[0]
             else:
                 result.put([row], exact.topk(some, k, lists))
                 risk[row] = 0.0

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shortlist.core.filters import Members
 from shortlist.errors import BadInput
 from shortlist.items.batch import ItemBatch
 from shortlist.items.live_head import LiveHead
@@ -220,6 +221,21 @@ def test_many_items_are_found_by_previews_as_by_all_logits(many_items, monkeypat
         expected = many_items.topk(rows, 10, **lists)
         np.testing.assert_array_equal(found.ids, expected.ids)
         np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=0.003)
+
+
+def test_added_items_are_none_of_the_marked_classes_of_the_export(many_items, monkeypatch):
+    """A set that leaves two classes out answers as a ban of these, however many items were added."""
+    monkeypatch.setattr(many_items.plan, "most_listed", 100)
+    rows, gone = (
+        grouped.promise_contexts.contexts[:64],
+        many_items.topk(grouped.promise_contexts.contexts[-1:], 2).ids[0],
+    )
+    marks = np.ones(grouped.PROMISE_CLASSES, bool)
+    marks[gone] = False
+    monkeypatch.setattr(many_items.sets, "find", lambda within, without: Members(marks))
+    without, banned = many_items.topk(rows, 30, without="two"), many_items.topk(rows, 30, ban=gone)
+    assert not np.isin(without.ids, gone).any()
+    assert np.mean([np.isin(*pair).mean() for pair in zip(banned.ids, without.ids, strict=True)]) > 0.99
 
 
 def test_items_that_previews_do_not_tell_apart_are_all_scored(many_items, monkeypatch):

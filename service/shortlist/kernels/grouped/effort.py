@@ -24,7 +24,7 @@ SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
 SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
 LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
-WIDE_LOOK_OPENED_PER_K = 300  # at least, for more
+WIDE_LOOK_OPENED_PER_K = 250  # at least, for more
 LAST_LOOK_CANDIDATES_PER_K = 10
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
@@ -123,10 +123,9 @@ def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted
     opened, previewed, candidates = (
         ceil(factor * limit) for limit in (first.opened, first.previewed, first.candidates)
     )
-    if opened < last.opened:
-        first = first._replace(opened=opened, previewed=previewed, candidates=candidates)
-    else:
-        first = last = last._replace(candidates=max(candidates, last.candidates))
+    last = last._replace(candidates=max(candidates, last.candidates))
+    wider = first._replace(opened=opened, previewed=previewed, candidates=candidates)
+    first = wider if opened < last.opened else last
     return tuple(
         look._replace(full_view=other.full_view, raise_share=other.raise_share)
         for look, other in zip((first, last), plain, strict=True)

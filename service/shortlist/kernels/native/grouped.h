@@ -178,7 +178,7 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     if (!number && row->are_many) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
     *row->answer.odds = add_features(find_weights(row, number), described);
-    return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, &row->limits);
+    return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, find_share(row), &row->limits);
 }
 
 /* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists
@@ -188,7 +188,7 @@ static int64_t score_look(struct row_search *row, int64_t number, int64_t count)
     int is_narrowed = number && row->lists;
     score_candidates(row->head, row->steps, row->scratch, count);
     if (is_narrowed && !row->is_marked)
-        count = drop_forbidden(row->head, row->scratch, count, 0, &row->forbidden);
+        count = drop_candidates(row, count);
     if (is_narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     if (is_narrowed)
@@ -206,12 +206,11 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     row->first_count = keep_exact(row->scratch, row->exact_count);
     if (!row->lists) return count;
     int64_t kept = row->lists->marks ? keep_best(row, count) : count;
-    int is_cut = kept < count;
-    count = drop_forbidden(row->head, row->scratch, kept, row->is_marked, &row->forbidden);
-    if (!row->forbidden && !is_cut) return count;
+    count = drop_candidates(row, kept);
+    if (!row->forbidden && !row->lists->marks) return count; /* what was scored exactly stands as it was */
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
-    if (row->banned)
-        row->depth += guess_bans_ahead(row->banned, count_over(row->scratch, row->exact_count, row->forbidden), count);
+    int64_t over = count_over(row->scratch, row->exact_count, row->banned_candidates);
+    if (row->banned) row->depth += guess_bans_ahead(row->banned, over, count);
     return count;
 }
 
@@ -220,19 +219,21 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
 static void limit_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     row->limits = search->limits[number];
-    if (!row->lists || !number || (row->lists->marks && !row->is_marked)) return;
-    int are_few = row->banned && FEW_BANS_DIVISOR * row->forbidden <= search->limits[0].candidates;
-    if (!are_few) mark_row(row);
-    int64_t taken = row->is_marked ? row->banned : row->forbidden;
-    widen_limits(row->classes, row->are_many, taken, row->depth, search->k, &row->limits);
-    if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->forbidden;
+    if (!row->lists || !number) return;
+    int are_few = row->banned && FEW_BANS_DIVISOR * row->banned_candidates <= search->limits[0].candidates;
+    if (!are_few && !is_chance(row)) mark_row(row);
+    int64_t taken = row->is_marked ? row->banned : row->banned_candidates;
+    int64_t ahead = (int64_t)((row->depth - search->k) / find_share(row));
+    widen_limits(row->classes, row->are_many, taken, ahead, &row->limits);
+    if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->banned_candidates;
 }
 
 /* Whether no look would go further than this one. */
 static int is_last(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     if (number == search->looks - 1) return 1;
-    return is_chance(row) && search->limits[number + 1].opened <= row->limits.opened;
+    if (!is_chance(row) || row->depth > search->k) return 0;
+    return search->limits[number + 1].opened <= row->limits.opened;
 }
 
 /* Whether others should answer a row: its best classes are nearly all banned, or by the last look, with `count`
@@ -285,7 +286,8 @@ static void take_looks(struct row_search *row) {
         return;
     }
     if (row->lists && search->weights &&
-        are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
+        are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, search->k,
+                       row->scratch)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;
     }

@@ -15,12 +15,18 @@ enum {
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
     DEEP_BANS = 200,              /* of more banned classes in front of a row's best, proofs are faster */
+    DEEP_BANS_PER_CLASS = 100,    /* of more for each class that is asked for, too */
     IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
     PROBED_CLASSES_PER_BAN = 40,  /* in the best groups: half of them score under such bans, about */
     PROBED_CLASSES_DIVISOR = 4,   /* of all classes, at most: more bans than that asks for have to score as well */
 };
+
+/* Of how many banned classes in front of a row's best k they are too many for looks. */
+INLINE int64_t count_deep_bans(int64_t k) {
+    return k * DEEP_BANS_PER_CLASS < DEEP_BANS ? k * DEEP_BANS_PER_CLASS : DEEP_BANS;
+}
 
 /* How many classes the head has: positions count them block by block. */
 static int64_t count_classes(const struct grouped *head) {
@@ -90,8 +96,8 @@ INLINE int32_t find_position(const struct grouped *head, int64_t place) {
     return head->firsts[place / LANES] + (int32_t)(place % LANES);
 }
 
-/* Puts the positions of a row's banned classes into slots: it takes as long as they are many, whatever the layer has.
- * Returns how many there are. */
+/* Puts the positions of a row's banned classes into slots, of those alone that marks permit: it takes as long as they
+ * are many, whatever the layer has. Returns how many there are. */
 static int64_t mark_bans(const struct grouped *head, const struct lists *lists, int64_t row,
                          const struct scratch *scratch) {
     const int64_t *ids = lists->ban ? lists->ban + row * lists->ban_step : NULL;
@@ -100,7 +106,7 @@ static int64_t mark_bans(const struct grouped *head, const struct lists *lists, 
     for (int64_t i = 0; i < size; i++) {
         if (i + IDS_AHEAD < size) __builtin_prefetch(head->places + ids[i + IDS_AHEAD]);
         int64_t place = ids[i] < 0 ? -1 : head->places[ids[i]];
-        if (place < 0) continue;
+        if (place < 0 || (lists->marks && !lists->marks[ids[i]])) continue;
         int32_t position = find_position(head, place), *slot = find_slot(scratch, position);
         count += !*slot;
         *slot = position + 1;
@@ -108,12 +114,15 @@ static int64_t mark_bans(const struct grouped *head, const struct lists *lists, 
     return count;
 }
 
-/* Whether the lists forbid a class, by its position. is_marked: whether `permitted` says so, else `marks` and `banned`.
- */
-INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int32_t position, int is_marked) {
-    if (is_marked) return !scratch->permitted[head->places[head->order[position]]];
-    int is_banned = scratch->banned_slots && *find_slot(scratch, position);
-    return is_banned | (scratch->marks && !scratch->marks[head->order[position]]);
+/* By what of the scratch the candidates that lists forbid are told. */
+enum reader { BY_LANES, BY_BANS, BY_MARKS };
+
+/* Whether the lists forbid a class, by its position: by `permitted`, `banned`, or `marks`. */
+INLINE int is_forbidden(const struct grouped *head, const struct scratch *scratch, int32_t position,
+                        enum reader reader) {
+    if (reader == BY_BANS) return *find_slot(scratch, position) != 0;
+    int64_t id = head->order[position];
+    return reader == BY_MARKS ? !scratch->marks[id] : !scratch->permitted[head->places[id]];
 }
 
 /* How many candidates come before the first one that a ban list forbids. */
@@ -123,20 +132,19 @@ static int64_t count_permitted(const struct scratch *scratch, int64_t count) {
     return i;
 }
 
-/* Drops the candidates that the lists forbid; returns how many are left. forbidden: gets how many are dropped, whose
- * values are kept. */
-static int64_t drop_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t count, int is_marked,
-                              int64_t *forbidden) {
-    int reads_ids = is_marked || scratch->marks;
-    int64_t kept = reads_ids ? 0 : scratch->banned_slots ? count_permitted(scratch, count) : count;
-    int64_t dropped = 0;
+/* Drops the candidates that the lists forbid; returns how many are left. forbidden: how many were dropped before, and
+ * now; their values are kept. */
+INLINE int64_t drop_forbidden(const struct grouped *head, const struct scratch *scratch, int64_t count,
+                              enum reader reader, int64_t *forbidden) {
+    int64_t kept = reader == BY_BANS ? count_permitted(scratch, count) : 0, dropped = *forbidden;
     for (int64_t i = kept; i < count; i++) { /* without a branch, which half of all classes would take */
         int32_t position = scratch->positions[i];
         float value = scratch->values[i];
-        if (reads_ids && i + IDS_AHEAD < count) __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
-        if (scratch->marks && i + IDS_AHEAD / 2 < count)
+        if (reader != BY_BANS && i + IDS_AHEAD < count)
+            __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
+        if (reader == BY_MARKS && i + IDS_AHEAD / 2 < count)
             __builtin_prefetch(scratch->marks + head->order[scratch->positions[i + IDS_AHEAD / 2]]);
-        int is_dropped = is_forbidden(head, scratch, position, is_marked);
+        int is_dropped = is_forbidden(head, scratch, position, reader);
         scratch->forbidden_values[dropped] = value;
         scratch->positions[kept] = position, scratch->values[kept] = value;
         dropped += is_dropped, kept += !is_dropped;
@@ -151,9 +159,9 @@ struct ban_list {
 };
 
 /* Whether most of about `wanted` bans, spread over the list, score over all groups but those of `opened` classes, and
- * so many that looks cannot pass them, if the others are like them. banned: how many there are. */
+ * more than `deep` of all, if the others are like them. banned: how many there are. */
 static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context,
-                      const struct scratch *scratch, int64_t opened, int64_t wanted, int64_t banned) {
+                      const struct scratch *scratch, int64_t opened, int64_t wanted, int64_t banned, int64_t deep) {
     float products[PROBED_BANS];
     int64_t step = bans.size / wanted + 1, probed = 0;
     for (int64_t i = 0; i < bans.size; i += step)
@@ -164,7 +172,7 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
         float product = dot(head->rows + bans.ids[i] * head->dim, context, head->dim);
         products[probed++] = product + (head->bias ? head->bias[place] : 0);
     }
-    int64_t least = max_of(probed / 2, DEEP_BANS * probed / banned) + 1;
+    int64_t least = max_of(probed / 2, deep * probed / banned) + 1;
     if (least > probed) return 0;
     float level = find_threshold(products, NULL, probed, least, 0); /* which so many reach */
     return count_reaching(scratch->groups, head->sizes, head->groups, level) < opened;
@@ -173,13 +181,14 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
 /* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
  * context are over the scores of all groups but the best. The groups' scores are there. */
 static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
-                          int64_t banned, const struct scratch *scratch) {
+                          int64_t banned, int64_t k, const struct scratch *scratch) {
+    int64_t deep = count_deep_bans(k) * 2 / 3; /* a first look would guess half as many more */
     int64_t opened = PROBED_CLASSES_PER_BAN * banned, most = count_classes(head) / PROBED_CLASSES_DIVISOR;
-    if (!lists->ban || banned <= DEEP_BANS) return 0;
+    if (!lists->ban || banned <= deep) return 0;
     if (opened > most) opened = most;
     struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
-    return probe_bans(head, bans, context, scratch, opened, FIRST_PROBED_BANS, banned) &&
-           probe_bans(head, bans, context, scratch, opened, PROBED_BANS, banned);
+    return probe_bans(head, bans, context, scratch, opened, FIRST_PROBED_BANS, banned, deep) &&
+           probe_bans(head, bans, context, scratch, opened, PROBED_BANS, banned, deep);
 }
 
 /* Whether the ids [size] ascend from 0 on, so that each is a class that stands there once. */
@@ -232,22 +241,21 @@ INLINE int64_t guess_bans_ahead(int64_t banned, int64_t over, int64_t permitted)
     return over > permitted ? banned : over + (others < over / 2 ? others : over / 2);
 }
 
-/* Whether bans leave a look too few candidates for what it tells of the row to hold. */
-INLINE int needs_more(int64_t depth, int64_t k, const struct grouped_limits *limits) {
-    return depth > k && CANDIDATES_OF_FIRST_LOOK * depth > limits->candidates;
+/* Whether bans leave a look too few candidates for what it tells of the row to hold. share: that marks permit, or 1. */
+INLINE int needs_more(int64_t depth, int64_t k, float share, const struct grouped_limits *limits) {
+    return depth > k && CANDIDATES_OF_FIRST_LOOK * depth > share * limits->candidates;
 }
 
 /* Whether bans leave so little of a row's best classes that it is better proved what the others are. */
 INLINE int is_deep(int64_t depth, int64_t k) {
-    return depth > k + DEEP_BANS;
+    return depth > k + count_deep_bans(k);
 }
 
-/* Widens a later look for lists: bans take up room, and those in front of a row's best classes ask for a closer look.
- * Where lists forbid many classes, all groups are opened. */
-static void widen_limits(int64_t classes, int are_many, int64_t banned, int64_t depth, int64_t k,
-                         struct grouped_limits *limits) {
-    limits->opened = are_many ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * (depth - k));
-    limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * (depth - k));
+/* Widens a later look for lists: bans take up room, and those in front of a row's best classes, `ahead` of all, ask for
+ * a closer look. Where lists forbid many classes, all groups are opened. */
+static void widen_limits(int64_t classes, int are_many, int64_t banned, int64_t ahead, struct grouped_limits *limits) {
+    limits->opened = are_many ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * ahead);
+    limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * ahead);
     limits->previewed = max_of(limits->previewed, limits->candidates);
 }
 

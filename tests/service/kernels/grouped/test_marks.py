@@ -66,6 +66,38 @@ def test_an_answer_depends_on_its_row_alone(marked_head, name):
         np.testing.assert_array_equal(alone.ids[0], together.ids[row])
 
 
+@pytest.mark.parametrize("banned", [100, 1_000, 1_800])
+@pytest.mark.parametrize("own", [False, True])
+def test_bans_of_members_and_of_others_leave_the_promise_as_it_is(marked_head, banned, own):
+    """Few of the members, half of them, and nearly all; or classes that the set does not hold."""
+    marks = SETS["a half"]
+    pool = (marks if own else ~marks).nonzero()[0]
+    ban = np.random.default_rng(banned).permutation(pool)[:banned]
+    permitted = marks & ~np.isin(np.arange(CLASSES), ban)
+    best = np.argsort(-np.where(permitted, LOGITS, -np.inf), axis=1, kind="stable")[:, :K]
+    for allow in ({"within": "a half"}, {"allow": marks.nonzero()[0]}):
+        ids = marked_head.topk(ROWS, K, ban=ban, **allow).ids
+        assert permitted[ids].all()
+        assert (ids[:, 0] == best[:, 0]).mean() >= 0.985
+        assert np.mean([np.isin(*pair).mean() for pair in zip(best, ids, strict=True)]) >= 0.98
+
+
+@pytest.mark.parametrize("name", ["a half", "nearly all"])
+def test_bans_of_the_best_members_ask_for_a_closer_search(marked_head, name):
+    order = np.argsort(-np.where(SETS[name], LOGITS, -np.inf), axis=1, kind="stable")
+    ids = marked_head.topk(ROWS, K, within=name, ban=order[:, :60]).ids
+    wanted = order[:, 60 : 60 + K]
+    assert np.mean([np.isin(*pair).mean() for pair in zip(wanted, ids, strict=True)]) >= 0.98
+
+
+def test_few_members_are_all_given(marked_head):
+    members = SETS["a tenth"].nonzero()[0]
+    top = marked_head.topk(ROWS, K, within="a tenth", ban=members[3:], risk=True)
+    assert (np.sort(top.ids[:, :3], axis=1) == members[:3]).all()
+    assert (top.ids[:, 3:] == NO_CLASS).all()
+    assert not top.risk.any()
+
+
 def test_hidden_classes_of_a_row_are_not_found(marked_head):
     lists = restrict_to_members(ClassFilter(), Members(SETS["a half"]))
     best = marked_head.plan.topk(ROWS, K, lists)
