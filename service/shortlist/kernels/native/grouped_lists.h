@@ -19,7 +19,7 @@ enum {
     IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
-    PROBED_CLASSES_PER_BAN = 40,  /* in the best groups: half of them score under such bans, about */
+    PROBED_CLASSES_PER_BAN = 1,   /* in groups over the middle one of the bans, where these are the best classes, about */
     PROBED_CLASSES_DIVISOR = 4,   /* of all classes, at most: more bans than that asks for have to score as well */
 };
 
