@@ -19,8 +19,6 @@ enum {
     IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
-    PROBED_CLASSES_PER_BAN = 1,   /* in groups over the middle one of the bans, where these are the best classes, about */
-    PROBED_CLASSES_DIVISOR = 4,   /* of all classes, at most: more bans than that asks for have to score as well */
 };
 
 /* Of how many banned classes in front of a row's best k they are too many for looks. */
@@ -158,10 +156,10 @@ struct ban_list {
     int64_t size;
 };
 
-/* Whether most of about `wanted` bans, spread over the list, score over all groups but those of `opened` classes, and
- * more than `deep` of all, if the others are like them. banned: how many there are. */
+/* Whether most of about `wanted` bans, spread over the list, and more than `deep` of all, if the others are like them,
+ * score over all groups but those of about as many classes as are `banned`. */
 static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context,
-                      const struct scratch *scratch, int64_t opened, int64_t wanted, int64_t banned, int64_t deep) {
+                      const struct scratch *scratch, int64_t wanted, int64_t banned, int64_t deep) {
     float products[PROBED_BANS];
     int64_t step = bans.size / wanted + 1, probed = 0;
     for (int64_t i = 0; i < bans.size; i += step)
@@ -175,7 +173,7 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
     int64_t least = max_of(probed / 2, deep * probed / banned) + 1;
     if (least > probed) return 0;
     float level = find_threshold(products, NULL, probed, least, 0); /* which so many reach */
-    return count_reaching(scratch->groups, head->sizes, head->groups, level) < opened;
+    return count_reaching(scratch->groups, head->sizes, head->groups, level) < banned;
 }
 
 /* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
@@ -183,12 +181,10 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
 static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
                           int64_t banned, int64_t k, const struct scratch *scratch) {
     int64_t deep = count_deep_bans(k) * 2 / 3; /* a first look would guess half as many more */
-    int64_t opened = PROBED_CLASSES_PER_BAN * banned, most = count_classes(head) / PROBED_CLASSES_DIVISOR;
     if (!lists->ban || banned <= deep) return 0;
-    if (opened > most) opened = most;
     struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
-    return probe_bans(head, bans, context, scratch, opened, FIRST_PROBED_BANS, banned, deep) &&
-           probe_bans(head, bans, context, scratch, opened, PROBED_BANS, banned, deep);
+    return probe_bans(head, bans, context, scratch, FIRST_PROBED_BANS, banned, deep) &&
+           probe_bans(head, bans, context, scratch, PROBED_BANS, banned, deep);
 }
 
 /* Whether the ids [size] ascend from 0 on, so that each is a class that stands there once. */
