@@ -49,12 +49,12 @@ class Look(NamedTuple):
 class Search(NamedTuple):
     """A search for k classes.
 
-    looks: each goes further than the one before. fitted: the number of candidates beside which the tail was fitted.
-    weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
-    where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
+    looks: each goes at least as far as the one before. fitted: the number of candidates beside which the tail was
+    fitted. weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed;
+    none where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
     taken. list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds
-    over which a row gets INFINITY for them after the last look, since it should be answered exactly. most_listed: of
-    so few permitted classes all are scored.
+    over which a row gets INFINITY for them after the last look, since it should be answered exactly. most_listed: of so
+    few permitted classes all are scored.
     """
 
     looks: tuple[Look, ...]
