@@ -22,8 +22,8 @@ class Contender(ABC):
     name: the one in tables. builds: what `grid` gives where it does not depend on the layer. needs: modules beyond the
     extra `export`, each named as pip installs it. quick: False where building is too slow for a sweep without --full.
     own_threads: whether its library has threads beside those of numpy's products. has_filter: whether its library
-    restricts a search to some classes. revision: another one where the same
-    options make another index, so that older runs do not count.
+    restricts a search to some classes. revision: another one where the same options make another index, so that older
+    runs do not count.
     """
 
     name: ClassVar[str]

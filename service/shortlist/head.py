@@ -192,7 +192,7 @@ class Head(SampledHead):
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
-        class_filter = self.check_filter(allow, ban, len(rows), within, without)
+        class_filter = self.restrict_lists(allow, ban, len(rows), members)
         weights = parse_bias(bias, len(rows), self.classes)
         plan, normalizer = self.choose_plan(len(rows), k, exact, proof=weights is None)
         top = (make_scored_topk if scores else make_topk)(self.run(plan, rows, k, class_filter, weights), normalizer)

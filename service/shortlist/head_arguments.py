@@ -78,7 +78,11 @@ class HeadArguments:
         self, allow: IdLists, ban: IdLists, rows: int, within: SetNames = None, without: SetNames = None
     ) -> ClassFilter:
         """The lists as of `check_lists`, of classes within and without named sets; raises BadInput, NotFound."""
-        lists, members = self.check_lists(allow, ban, rows), self.find_members(within, without)
+        return self.restrict_lists(allow, ban, rows, self.find_members(within, without))
+
+    def restrict_lists(self, allow: IdLists, ban: IdLists, rows: int, members: Members | None) -> ClassFilter:
+        """The same of classes that were found, all where `members` is None."""
+        lists = self.check_lists(allow, ban, rows)
         return lists if members is None else restrict_to_members(lists, members)
 
     def find_members(self, within: SetNames, without: SetNames) -> Members | None:
