@@ -80,13 +80,6 @@ class ClassFilter:
             return 0
         return self.permitted.size - listed.size if self.allow is None else listed.size
 
-    def mark_allowed(self, classes: int) -> ClassFilter:
-        """The same filter of `classes` classes with marks beside its allow list [1, m] of all rows, without padding."""
-        assert isinstance(self.allow, np.ndarray)
-        permitted = np.zeros(classes, bool)
-        permitted[self.allow[0]] = True
-        return replace(self, permitted=permitted)
-
     def without_marks(self) -> ClassFilter:
         """The same filter, which its lists alone say."""
         return self if self.permitted is None else replace(self, permitted=None)
@@ -139,6 +132,11 @@ class Members:
         """The same for so many `classes`: whether those beyond V, items that no set knows, are `permitted`."""
         more = classes - self.permitted.size
         return self if more <= 0 else Members(np.pad(self.permitted, (0, more), constant_values=permitted))
+
+    @cached_property
+    def count(self) -> int:
+        """How many classes are permitted."""
+        return int(np.count_nonzero(self.permitted))
 
     @cached_property
     def legal(self) -> IdArray:

@@ -12,6 +12,9 @@ import numpy.typing as npt
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, IdArray
 
+from .native.arguments import point_at
+from .native.library import open_kernels
+
 NO_IDS: IdArray = np.empty(0, np.int64)
 EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of kernels.h: a row without an allow list beside others
 MOST_LISTED = 2_048  # classes of an allow list that every search answers itself
@@ -43,6 +46,15 @@ def point_at_marks(class_filter: ClassFilter, marks: BoolArray, rows: int) -> An
     struct.marks, struct.allow_size = marks.ctypes.data, class_filter.count_marked()
     struct.arrays = struct.arrays, marks
     return byref(struct)
+
+
+def mark_long_list(ids: IdArray, classes: int) -> BoolArray | None:
+    """Marks [V] of a list [m], by one pass over its ids; None where one of them is of no class, or pads."""
+    kernels = open_kernels()
+    if kernels is None:
+        return None
+    marks, plain = np.zeros(classes, bool), np.ascontiguousarray(ids, np.int64)
+    return marks if kernels.mark_list(plain.ctypes.data, plain.size, classes, point_at(marks)) else None
 
 
 def make_struct(allow: IdArray | None, ban: IdArray | None) -> ListsStruct:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, Members, restrict_to_members
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
-from shortlist.kernels.lists import MAX_BANS, make_struct
+from shortlist.kernels.lists import MAX_BANS, make_struct, mark_long_list
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import Function
 from shortlist.kernels.row_answers import Answer, ManyRowAnswers
@@ -79,19 +79,35 @@ class GroupAnswers(ManyRowAnswers):
             return None
         search, most_listed = self.find_listed_search(k)
         allowed, banned = self.take_list(allow, most_listed), self.take_list(ban, MAX_BANS)
-        if (allowed is None) != (allow is None) or (banned is None) != (ban is None):
+        if (banned is None) != (ban is None):
             return None
+        if (allowed is None) != (allow is None):
+            return self.answer_long_list(contexts, k, allow, banned)
         answer = self.search(contexts, k, (search, byref(make_struct(allowed, banned))))
         return self.complete(answer, contexts, k, ClassFilter(allowed, banned))
+
+    def answer_long_list(
+        self, contexts: npt.ArrayLike, k: int, allow: IdLists, banned: IdArray | None
+    ) -> Answer | None:
+        """The same of rows that share a longer allow list; None where marks of it would not be searched."""
+        allowed = self.take_list(allow, self.classes)
+        if allowed is None or not self.plan.searches_marks(k, allowed.size):
+            return None
+        marks = mark_long_list(allowed[0], self.classes)
+        return None if marks is None else self.search_marked(contexts, k, Members(marks), banned)
 
     def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
         """The same of rows that get `members` of named sets alone, without those of a short ban list."""
         if self.find_limits(k) is None:
             return None
-        count, banned = members.legal.size, self.take_list(ban, MAX_BANS)
-        if not self.plan.searches_marks(k, count) or (banned is None) != (ban is None):
+        banned = self.take_list(ban, MAX_BANS)
+        if not self.plan.searches_marks(k, members.count) or (banned is None) != (ban is None):
             return self.answer_listed(contexts, k, members.legal, ban)
-        struct = make_struct(None, banned)
+        return self.search_marked(contexts, k, members, banned)
+
+    def search_marked(self, contexts: npt.ArrayLike, k: int, members: Members, banned: IdArray | None) -> Answer | None:
+        """The answers of rows that get `members`, which are marked, without those `banned` [1, m]."""
+        struct, count = make_struct(None, banned), members.count
         struct.marks, struct.allow_size = members.permitted.ctypes.data, count
         answer = self.search(contexts, k, (self.marked(k, count), byref(struct)))
         if is_whole(answer):  # a filter takes time

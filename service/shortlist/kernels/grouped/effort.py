@@ -26,6 +26,7 @@ SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so
 LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
 WIDE_LOOK_OPENED_PER_K = 250  # at least, for more
 LAST_LOOK_CANDIDATES_PER_K = 10
+LEAST_SAVING = 0.75  # a first look that opens a larger share of what the last does is not worth its time
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
@@ -115,7 +116,8 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
 def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted: int) -> tuple[Look, ...]:
     """The same where marks permit so many of the classes: as far as for all that hold k of these, and further.
 
-    Where the first look is as wide as the last, the last is taken alone but for rows whose best classes are forbidden.
+    Where the first look is nearly as wide as the last, the last is taken alone but for rows whose best classes are
+    forbidden.
     """
     share = permitted / classes
     (first, last), plain = list_looks(settings, ceil(k / share), classes), list_looks(settings, k, classes)
@@ -125,7 +127,7 @@ def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted
     )
     last = last._replace(candidates=max(candidates, last.candidates))
     wider = first._replace(opened=opened, previewed=previewed, candidates=candidates)
-    first = wider if opened < last.opened else last
+    first = wider if opened < LEAST_SAVING * last.opened else last
     return tuple(
         look._replace(full_view=other.full_view, raise_share=other.raise_share)
         for look, other in zip((first, last), plain, strict=True)

@@ -66,7 +66,7 @@ def list_objects(machine: str, compiler: list[str]) -> dict[str, tuple[str, ...]
         name: flags for name, flags in TARGETS_BY_MACHINE.get(machine, {}).items() if knows_flags(compiler, flags)
     }
     names = (f"-DHAS_{name.upper()}" for name in targets)
-    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"', *names), "pool": ()} | {
+    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"', *names), "pool": (), "memory": ()} | {
         f"target_{name}": flags for name, flags in targets.items()
     }
 

@@ -5,6 +5,7 @@
 #include "estimates.h"
 #include "exact_rows.h"
 #include "lists.h"
+#include "memory.h"
 #include "select.h"
 
 #include <float.h>
@@ -76,7 +77,7 @@ static int open_candidates(const struct proof_work *work, int64_t row, struct ca
     candidates->work = work, candidates->query = work->queries.items + row;
     candidates->room = work->limits->refined, candidates->cut = INFINITY;
     candidates->size = measure_size(candidates->query->context, certificate->dim);
-    char *memory = malloc(lay_out_candidates(candidates, NULL));
+    char *memory = take_memory(lay_out_candidates(candidates, NULL));
     if (!memory) return 0;
     lay_out_candidates(candidates, memory);
     if (work->lists)
@@ -86,7 +87,7 @@ static int open_candidates(const struct proof_work *work, int64_t row, struct ca
     return 1;
 }
 
-INLINE void close_candidates(struct candidates *candidates) { free(candidates->ids); }
+INLINE void close_candidates(struct candidates *candidates) { give_memory(candidates->ids); }
 
 /* Keeps the permitted classes of `positions` [count]; returns how many. */
 INLINE int64_t keep_permitted(const struct candidates *candidates, int32_t *positions, int64_t count) {

@@ -325,7 +325,7 @@ static int64_t search_rows(const struct grouped *head, const struct grouped_sear
                                         .look = {.bar = -INFINITY}, .number = row};
         search_row(&row_search);
     }
-    free(scratch.memory);
+    give_memory(scratch.memory);
     return 1;
 }
 

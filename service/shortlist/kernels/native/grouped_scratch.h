@@ -3,6 +3,7 @@
 #define SHORTLIST_GROUPED_SCRATCH_H
 
 #include "kernels.h"
+#include "memory.h"
 #include "vectors.h"
 
 #include <stdlib.h>
@@ -83,7 +84,7 @@ static int64_t lay_out_scratch(const struct grouped *head, const struct lists *l
 /* Digits and levels beyond those of the context stay zeros. */
 static int allocate_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch) {
     int64_t size = lay_out_scratch(head, lists, scratch, 0);
-    if (!(scratch->memory = malloc(size + LINE_BYTES))) return 0;
+    if (!(scratch->memory = take_memory(size + LINE_BYTES))) return 0;
     lay_out_scratch(head, lists, scratch, ((uintptr_t)scratch->memory + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
     memset(scratch->coarse, 0, (char *)scratch->rest - (char *)scratch->coarse);
     return 1;

@@ -296,6 +296,7 @@ struct kernels {
     float (*sum_exp)(const float *scores, int64_t n, float peak);
     void (*take_best)(const float *logits, const int64_t *ids, int64_t n, float *best, int64_t *best_ids, int64_t k);
     int64_t (*drop_known)(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, float *logits);
+    int64_t (*mark_list)(const int64_t *ids, int64_t count, int64_t classes, unsigned char *marks);
 };
 
 /* The functions of the target of this name, NULL where this build or this processor lacks it. No name, or an empty

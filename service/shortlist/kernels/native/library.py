@@ -56,6 +56,7 @@ class Kernels:
     sum_exp: Function
     take_best: Function
     drop_known: Function
+    mark_list: Function
 
 
 ARRAY, STRUCT = POINTER(c_byte), c_void_p
@@ -91,6 +92,7 @@ PROTOTYPES = {
     "sum_exp": CFUNCTYPE(c_float, ARRAY, c_int64, c_float),
     "take_best": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY, ARRAY, c_int64),
     "drop_known": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, ARRAY),
+    "mark_list": CFUNCTYPE(c_int64, STRUCT, c_int64, c_int64, ARRAY),
 }
 
 

@@ -19,6 +19,15 @@ INLINE void mark_ids(unsigned char *permitted, const int64_t *ids, int64_t count
         if (ids[i] >= 0) permitted[ids[i]] = value;
 }
 
+/* Sets marks[id], of `classes`, to 1 for the `count` ids of a list; returns 0 where one is of no class, and stops. */
+static int64_t mark_list(const int64_t *ids, int64_t count, int64_t classes, unsigned char *marks) {
+    for (int64_t i = 0; i < count; i++) {
+        if ((uint64_t)ids[i] >= (uint64_t)classes) return 0;
+        marks[ids[i]] = 1;
+    }
+    return 1;
+}
+
 /* Writes which classes [classes] may be returned for a row: 1 or 0. */
 static void mark_permitted(const struct lists *lists, int64_t row, int64_t classes, unsigned char *permitted) {
     const int64_t *allow = find_allow_list(lists, row);

@@ -68,4 +68,5 @@ const struct kernels KERNELS = {
     .sum_exp = call_sum_exp,
     .take_best = take_best,
     .drop_known = drop_known,
+    .mark_list = mark_list,
 };

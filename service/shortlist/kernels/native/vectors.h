@@ -10,6 +10,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -64,13 +67,22 @@ INLINE floats choose_floats(ints mask, floats yes, floats no) {
 INLINE floats max_floats(floats value, floats other) { return choose_floats(value > other, value, other); }
 
 /* Of LANES numbers, halves of which are compared at a time. */
+#ifdef __AVX2__
 INLINE float find_largest_lane(const float *numbers) {
-    float lanes[LANES];
-    memcpy(lanes, numbers, sizeof lanes);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
-    return lanes[0];
+    __m256 eight = _mm256_max_ps(_mm256_loadu_ps(numbers + 8), _mm256_loadu_ps(numbers));
+    __m128 four = _mm_max_ps(_mm256_extractf128_ps(eight, 1), _mm256_castps256_ps128(eight));
+    __m128 two = _mm_max_ps(_mm_movehl_ps(four, four), four);
+    return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(two), two));
 }
+#else /* of vectors of four: a loop over halves would keep them in memory, at several times the time */
+INLINE float find_largest_lane(const float *numbers) {
+    floats one = max_floats(load_floats(numbers + WIDTH), load_floats(numbers));
+    floats other = max_floats(load_floats(numbers + 3 * WIDTH), load_floats(numbers + 2 * WIDTH));
+    floats four = max_floats(other, one);
+    float even = four[0] > four[2] ? four[0] : four[2], odd = four[1] > four[3] ? four[1] : four[3];
+    return even > odd ? even : odd;
+}
+#endif
 
 /* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
 INLINE int are_finite(const float *numbers, int64_t n) {

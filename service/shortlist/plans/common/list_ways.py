@@ -8,6 +8,7 @@ of them a row takes is a function of its k, of how many classes its lists name, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil, sqrt
 from typing import Any, Self
@@ -19,7 +20,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, sort_ids
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.lists import MAX_BANS
+from shortlist.kernels.lists import MAX_BANS, mark_long_list
 
 from .base import Plan, take_best
 from .exact_rows import ExactRows
@@ -140,7 +141,8 @@ class ListWays:
             return class_filter
         if not self.plan.searches_marks(k, allow.size) or count_asked(k, allow.size / self.classes) <= MAX_UNMARKED:
             return class_filter
-        return class_filter if allow.min() == NO_CLASS else class_filter.mark_allowed(self.classes)
+        marks = mark_long_list(allow[0], self.classes)
+        return class_filter if marks is None else replace(class_filter, permitted=marks)
 
     # the choice
 

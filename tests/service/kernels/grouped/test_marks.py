@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import NO_CLASS
+from shortlist.core.row_lists import RowLists
+from shortlist.errors import BadInput
 from shortlist.kernels.native.library import open_kernels
 
 from tests.support.heads.grouped import PROMISE_CLASSES as CLASSES
@@ -30,6 +32,7 @@ SETS = {
 def marked_head(promise_head, monkeypatch):
     """A head that searches every set by its marks, and knows those above by their names."""
     monkeypatch.setattr(promise_head.plan, "most_listed", 100)
+    monkeypatch.setattr(promise_head.row_answers, "listed", {})  # which keeps how long a list was before
     monkeypatch.setattr(promise_head.sets, "find", lambda within, without: Members(SETS[within]))
     return promise_head
 
@@ -55,6 +58,27 @@ def test_whole_answers_are_those_of_the_long_way(marked_head, name, monkeypatch)
         np.testing.assert_array_equal(top.ids, wanted.ids)
         np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
         assert not np.isin(top.ids, lists.get("ban", [])).any()
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("ban", [None, np.arange(0, CLASSES, 7)])
+def test_a_long_list_of_ids_gets_what_a_named_set_of_them_does(marked_head, name, ban):
+    """In any order, repeated, of few bytes, and as a table of one list."""
+    wanted, ids = marked_head.topk(ROWS, K, within=name, ban=ban), SETS[name].nonzero()[0]
+    mixed = np.random.default_rng(4).permutation(np.append(ids, ids[:50]))
+    for allow in (ids, mixed, ids[None].astype(np.int32), RowLists.from_lists([ids])):
+        top = marked_head.topk(ROWS, K, allow=allow, ban=ban)
+        np.testing.assert_array_equal(top.ids, wanted.ids)
+        np.testing.assert_array_equal(top.logprobs, wanted.logprobs)
+
+
+def test_a_long_list_with_padding_or_of_no_class_is_left_to_others(marked_head):
+    ids = SETS["a half"].nonzero()[0]
+    padded = np.append(ids, NO_CLASS)
+    assert marked_head.row_answers.answer_listed(ROWS, K, padded, None) is None
+    assert np.isin(marked_head.topk(ROWS, K, allow=padded).ids, ids).all()
+    with pytest.raises(BadInput, match=f"allow holds id {CLASSES} but classes go from 0"):
+        marked_head.topk(ROWS, K, allow=np.append(ids, CLASSES))
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -168,6 +168,16 @@ def test_classes_of_both_sets_count_once(kernels, one, two):
     np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])
 
 
+@given(st.lists(st.integers(-2, 42)))
+@settings(max_examples=100, deadline=None)
+def test_a_list_is_marked_unless_an_id_is_of_no_class(kernels, ids):
+    marks, listed = np.zeros(41, bool), np.array(ids, np.int64)
+    is_marked = kernels.mark_list(listed.ctypes.data, listed.size, 41, point_at(marks))
+    assert is_marked == all(0 <= id < 41 for id in ids)
+    if is_marked:
+        np.testing.assert_array_equal(marks.nonzero()[0], np.unique(listed))
+
+
 def test_a_table_of_another_type_is_refused():
     from shortlist.kernels.native.arguments import get_address
 
