@@ -32,11 +32,14 @@ static int64_t count_classes(const struct grouped *head) {
     return (int64_t)head->firsts[last] + head->filled[last];
 }
 
+/* The place of a class; -1 of none: padding, or of one that the head does not return. */
+INLINE int64_t find_place(const struct grouped *head, int64_t id) { return id < 0 ? -1 : head->places[id]; }
+
 /* Permits or forbids the classes of a list; ids of no class, and padding, are passed over. */
 static void mark_classes(const struct grouped *head, const int64_t *ids, int64_t size, int permit,
                          const struct scratch *scratch) {
     for (int64_t i = 0; i < size; i++) {
-        int64_t place = ids[i] < 0 ? -1 : head->places[ids[i]];
+        int64_t place = find_place(head, ids[i]);
         if (place < 0 || scratch->permitted[place] == permit) continue;
         scratch->permitted[place] = (uint8_t)permit;
         scratch->block_permitted[place / LANES] += permit ? 1 : -1;
@@ -103,7 +106,9 @@ static int64_t mark_bans(const struct grouped *head, const struct lists *lists, 
     memset(scratch->banned, 0, scratch->banned_slots * sizeof(int32_t));
     for (int64_t i = 0; i < size; i++) {
         if (i + IDS_AHEAD < size) __builtin_prefetch(head->places + ids[i + IDS_AHEAD]);
-        int64_t place = ids[i] < 0 ? -1 : head->places[ids[i]];
+        if (i + IDS_AHEAD / 2 < size)
+            __builtin_prefetch(head->firsts + find_place(head, ids[i + IDS_AHEAD / 2]) / LANES);
+        int64_t place = find_place(head, ids[i]);
         if (place < 0 || (lists->marks && !lists->marks[ids[i]])) continue;
         int32_t position = find_position(head, place), *slot = find_slot(scratch, position);
         count += !*slot;
@@ -165,7 +170,7 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
     for (int64_t i = 0; i < bans.size; i += step)
         if (bans.ids[i] >= 0) prefetch_bytes(head->rows + bans.ids[i] * head->dim, LINE_BYTES);
     for (int64_t i = 0; i < bans.size; i += step) {
-        int64_t place = bans.ids[i] < 0 ? -1 : head->places[bans.ids[i]];
+        int64_t place = find_place(head, bans.ids[i]);
         if (place < 0) continue;
         float product = dot(head->rows + bans.ids[i] * head->dim, context, head->dim);
         products[probed++] = product + (head->bias ? head->bias[place] : 0);
