@@ -162,11 +162,27 @@ static void prepare_row(struct row_search *row) {
     describe_groups(head, scratch, &row->look);
 }
 
+/* Whether most of the classes that the lists forbid were found in front of the row's best: then these are what bans
+ * leave, no further down than the looks go. */
+static int are_bans_counted(const struct row_search *row) {
+    return row->banned && row->banned <= 2 * (row->depth - row->search->k);
+}
+
 /* What the log-odds of a miss by a look are computed with. */
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    if (row->lists && number == search->looks - 1 && !is_chance(row)) return search->list_weights;
+    int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row);
+    if (is_narrowed && number == search->looks - 1) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
+}
+
+/* What bans in front of a row's best add to the log-odds of a miss by the first look: it opens the groups of the best
+ * classes of all, and finds of those that come after more and more only few. */
+static float add_depth(const struct row_search *row) {
+    float size = row->limits.candidates, depth = row->depth;
+    if (row->depth <= row->search->k) return 0;
+    float more = 2 * logf(depth) - 4.0f / 3 * logf(size) + logf(8);
+    return more > 0 ? more : 0;
 }
 
 /* Whether a look has found enough among `count` candidates. Its log-odds of a miss go to the answer. */
@@ -177,7 +193,7 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     if (!search->weights || search->k > MAX_EFFORT_K || count < search->k) return 0;
     if (!number && row->are_many) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
-    *row->answer.odds = add_features(find_weights(row, number), described);
+    *row->answer.odds = add_features(find_weights(row, number), described) + (number ? 0 : add_depth(row));
     return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, find_share(row), &row->limits);
 }
 

@@ -8,7 +8,7 @@
 #include "select.h"
 
 enum {
-    CANDIDATES_OF_FIRST_LOOK = 6, /* for each class that is better than the k-th permitted one, or the row goes on */
+    CANDIDATES_OF_FIRST_LOOK = 16, /* for each class that is better than the k-th permitted one, or the row goes on */
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
     FORBIDDEN_DIVISOR = 4,        /* of all classes: where lists forbid more, a first look tells too little */

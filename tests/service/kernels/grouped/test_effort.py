@@ -167,6 +167,16 @@ def test_bans_of_the_best_classes_leave_the_best_of_the_others(promise_head, ban
     assert not (top.ids[:, :, None] == best[:, None, :banned]).any()
 
 
+def test_risk_under_bans_of_the_best_classes_is_about_what_is_missed(promise_head):
+    missed, stated = [], []
+    for banned in (10, 20, 40, 60):
+        best = find_best(near, banned + 5)
+        top = promise_head.topk(near, 5, ban=best[:, :banned], risk=True)
+        missed.append(1 - (top.ids[:, :, None] == best[:, None, banned:]).any(axis=1).mean())
+        stated.append(top.risk.mean())
+    assert np.mean(missed) / 2 <= np.mean(stated) <= 2.5 * np.mean(missed)
+
+
 def test_rows_under_deep_bans_are_answered_exactly_and_keep_their_risk_without_dense(promise_head):
     plan, without = promise_head.plan, copy(promise_head.plan)
     without.fallback = without.prover = None
