@@ -302,8 +302,7 @@ static void take_looks(struct row_search *row) {
         return;
     }
     if (row->lists && search->weights &&
-        are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, search->k,
-                       row->scratch)) {
+        are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;
     }

@@ -14,17 +14,12 @@ enum {
     FORBIDDEN_DIVISOR = 4,        /* of all classes: where lists forbid more, a first look tells too little */
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
-    DEEP_BANS = 200,              /* of more banned classes in front of a row's best, proofs are faster */
-    DEEP_BANS_PER_CLASS = 100,    /* of more for each class that is asked for, too */
+    DEEP_BANS = 150,              /* of more banned classes in front of a row's best, looks miss more than promised */
+    LEAST_DEEP_BANS = DEEP_BANS * 2 / 3, /* of so many, a first look would guess that they are */
     IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
     PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
     FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
 };
-
-/* Of how many banned classes in front of a row's best k they are too many for looks. */
-INLINE int64_t count_deep_bans(int64_t k) {
-    return k * DEEP_BANS_PER_CLASS < DEEP_BANS ? k * DEEP_BANS_PER_CLASS : DEEP_BANS;
-}
 
 /* How many classes the head has: positions count them block by block. */
 static int64_t count_classes(const struct grouped *head) {
@@ -161,10 +156,10 @@ struct ban_list {
     int64_t size;
 };
 
-/* Whether most of about `wanted` bans, spread over the list, and more than `deep` of all, if the others are like them,
- * score over all groups but those of about as many classes as are `banned`. */
+/* Whether most of about `wanted` bans, spread over the list, and more than LEAST_DEEP_BANS of all, if the others are
+ * like them, score over all groups but those of about as many classes as are `banned`. */
 static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context,
-                      const struct scratch *scratch, int64_t wanted, int64_t banned, int64_t deep) {
+                      const struct scratch *scratch, int64_t wanted, int64_t banned) {
     float products[PROBED_BANS];
     int64_t step = bans.size / wanted + 1, probed = 0;
     for (int64_t i = 0; i < bans.size; i += step)
@@ -175,7 +170,7 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
         float product = dot(head->rows + bans.ids[i] * head->dim, context, head->dim);
         products[probed++] = product + (head->bias ? head->bias[place] : 0);
     }
-    int64_t least = max_of(probed / 2, deep * probed / banned) + 1;
+    int64_t least = max_of(probed / 2, LEAST_DEEP_BANS * probed / banned) + 1;
     if (least > probed) return 0;
     float level = find_threshold(products, NULL, probed, least, 0); /* which so many reach */
     return count_reaching(scratch->groups, head->sizes, head->groups, level) < banned;
@@ -184,12 +179,11 @@ static int probe_bans(const struct grouped *head, struct ban_list bans, const fl
 /* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
  * context are over the scores of all groups but the best. The groups' scores are there. */
 static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
-                          int64_t banned, int64_t k, const struct scratch *scratch) {
-    int64_t deep = count_deep_bans(k) * 2 / 3; /* a first look would guess half as many more */
-    if (!lists->ban || banned <= deep) return 0;
+                          int64_t banned, const struct scratch *scratch) {
+    if (!lists->ban || banned <= LEAST_DEEP_BANS) return 0;
     struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
-    return probe_bans(head, bans, context, scratch, FIRST_PROBED_BANS, banned, deep) &&
-           probe_bans(head, bans, context, scratch, PROBED_BANS, banned, deep);
+    return probe_bans(head, bans, context, scratch, FIRST_PROBED_BANS, banned) &&
+           probe_bans(head, bans, context, scratch, PROBED_BANS, banned);
 }
 
 /* Whether the ids [size] ascend from 0 on, so that each is a class that stands there once. */
@@ -249,7 +243,7 @@ INLINE int needs_more(int64_t depth, int64_t k, float share, const struct groupe
 
 /* Whether bans leave so little of a row's best classes that it is better proved what the others are. */
 INLINE int is_deep(int64_t depth, int64_t k) {
-    return depth > k + count_deep_bans(k);
+    return depth > k + DEEP_BANS;
 }
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes, `ahead` of all, ask for
