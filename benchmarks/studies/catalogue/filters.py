@@ -22,6 +22,7 @@ ASKED_SPREADS = (
     3  # standard deviations of how many of those asked for are members, which one who filters by hand allows
 )
 SETS, BY_MORE, BY_SCORES = "named set", "by hand: ask for more", "by hand: score the set"
+IDS, BY_MARKS = "list of ids", "by hand: mark the ids, ask for more"
 SET_COLUMNS = ("of all items", "way", "recall@k", "us, mean", "median")
 SET_USERS = 200  # that are asked for
 
@@ -50,7 +51,7 @@ def make_sets(repository: Path, items: FloatArray, users: FloatArray, k: int) ->
 def measure_sets(
     head: Head, items: FloatArray, users: FloatArray, sets: list[Members], table: Table
 ) -> dict[str, dict[str, Any]]:
-    """Recall and microseconds of our named sets, beside both ways by hand, in one interleaved run for each share."""
+    """Recall and microseconds of named sets and of lists of their ids, beside ways by hand, interleaved by share."""
     line = {}
     for members in sets:
         calls = list_ways(head, items, members)
@@ -66,16 +67,27 @@ def list_ways(head: Head, items: FloatArray, members: Members) -> dict[str, Call
     k = members.true.shape[1]
     asked = ceil((k + ASKED_SPREADS * sqrt(k)) * len(items) / len(members.ids))
 
-    def ask_for_more(user: FloatArray) -> IdArray:
+    def ask_for_more(user: FloatArray, marks: BoolArray = members.marks) -> IdArray:
         ids = head.topk(user, min(asked, head.manifest.max_k)).ids[0]
-        return np.resize(ids[members.marks[ids]], k)[None]
+        return np.resize(ids[marks[ids]], k)[None]
+
+    def mark_ids(user: FloatArray) -> IdArray:
+        marks = np.zeros(len(items), bool)
+        marks[members.ids] = True
+        return ask_for_more(user, marks)
 
     def score_set(user: FloatArray) -> IdArray:
         scores = items[members.ids] @ user[0]
         best = np.argpartition(-scores, k)[:k]
         return members.ids[best[np.argsort(-scores[best])]][None]
 
-    return {SETS: lambda user: head.topk(user, k, within=members.key).ids, BY_MORE: ask_for_more, BY_SCORES: score_set}
+    return {
+        SETS: lambda user: head.topk(user, k, within=members.key).ids,
+        BY_MORE: ask_for_more,
+        BY_SCORES: score_set,
+        IDS: lambda user: head.topk(user, k, allow=members.ids).ids,
+        BY_MARKS: mark_ids,
+    }
 
 
 def measure_filter(
