@@ -162,8 +162,8 @@ static void prepare_row(struct row_search *row) {
     describe_groups(head, scratch, &row->look);
 }
 
-/* Whether most of the classes that the lists forbid were found in front of the row's best: then these are what bans
- * leave, no further down than the looks go. */
+/* Whether a third and more of the classes that bans forbid were found in front of the row's best: then the first look
+ * tells how far down these are. Of long lists whose best are banned it does not. */
 static int are_bans_counted(const struct row_search *row) {
     return row->banned && row->banned <= 2 * (row->depth - row->search->k);
 }
@@ -179,7 +179,7 @@ static const float *find_weights(const struct row_search *row, int64_t number) {
 /* What bans in front of a row's best add to the log-odds of a miss by the first look: it opens the groups of the best
  * classes of all, and finds of those that come after more and more only few. */
 static float add_depth(const struct row_search *row) {
-    float size = row->limits.candidates, depth = row->depth;
+    float size = row->limits.candidates, depth = row->depth / find_share(row);
     if (row->depth <= row->search->k) return 0;
     float more = 2 * logf(depth) - 4.0f / 3 * logf(size) + logf(8);
     return more > 0 ? more : 0;

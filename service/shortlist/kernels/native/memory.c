@@ -1,5 +1,5 @@
 /* One store of memory for the library, whatever its targets are. No lock: threads swap whole pieces in and out, so that
- * a process that was forked meanwhile has lost one at most. */
+ * a process that is forked meanwhile lacks those alone that other threads had in use. */
 #include "memory.h"
 
 #include <stdatomic.h>

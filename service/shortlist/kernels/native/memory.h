@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* As malloc, but faster for a mebibyte and more: memory that an earlier call gave back is taken again, where it is
- * large enough. The system maps such memory anew for each malloc, with a fault for every page that is written. */
+/* As malloc, but faster for much memory: what an earlier call gave back, of a mebibyte and more, is taken again where
+ * it is large enough. From 32 MiB on the system maps it anew for each malloc, with a fault for every page written. */
 void *take_memory(int64_t size);
 
 /* As free, of what `take_memory` returned: up to 16 large pieces are kept for later calls. */

@@ -74,7 +74,9 @@ INLINE float find_largest_lane(const float *numbers) {
     __m128 two = _mm_max_ps(_mm_movehl_ps(four, four), four);
     return _mm_cvtss_f32(_mm_max_ss(_mm_movehdup_ps(two), two));
 }
-#else /* of vectors of four: a loop over halves would keep them in memory, at several times the time */
+#else
+_Static_assert(WIDTH == 4, "halves of sixteen numbers are compared four at a time");
+/* Of vectors of four: a loop over halves would keep them in memory, at several times the time. */
 INLINE float find_largest_lane(const float *numbers) {
     floats one = max_floats(load_floats(numbers + WIDTH), load_floats(numbers));
     floats other = max_floats(load_floats(numbers + 3 * WIDTH), load_floats(numbers + 2 * WIDTH));

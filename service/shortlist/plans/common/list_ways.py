@@ -28,7 +28,6 @@ from .list_costs import MOST_ASKED, estimate_asked, estimate_listed, guess_costs
 
 MIN_CLASSES = 1 << 15  # with fewer, the plan's own search answers
 SPREADS = 2.5  # so many standard deviations more are asked for than are needed where lists are no matter of scores
-MAX_UNMARKED = 40  # classes that are asked for in place of those of a long list, which then is not marked
 MAX_RECALLED = 4_096  # choices that are remembered
 OWN, LISTED, EXACT = 0, -1, -2  # ways; all others are the number of classes that are asked for
 
@@ -132,14 +131,11 @@ class ListWays:
             yield ids
 
     def mark_long_list(self, k: int, class_filter: ClassFilter) -> ClassFilter:
-        """The filter with marks beside a long allow list that all rows share, where the plan searches those.
-
-        Of so many classes that few more are asked for, the list is searched faster than it is marked.
-        """
+        """The filter with marks beside a long allow list that all rows share, where the plan searches those."""
         allow = class_filter.allow
         if class_filter.permitted is not None or not isinstance(allow, np.ndarray) or len(allow) > 1:
             return class_filter
-        if not self.plan.searches_marks(k, allow.size) or count_asked(k, allow.size / self.classes) <= MAX_UNMARKED:
+        if not self.plan.searches_marks(k, allow.size):
             return class_filter
         marks = mark_long_list(allow[0], self.classes)
         return class_filter if marks is None else replace(class_filter, permitted=marks)

@@ -7,6 +7,8 @@ from shortlist.core.results import NO_CLASS
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 from shortlist.kernels.native.library import open_kernels
+from shortlist.plans.common.list_costs import guess_costs
+from shortlist.plans.common.list_ways import ListWays
 
 from tests.support.heads.grouped import PROMISE_CLASSES as CLASSES
 from tests.support.heads.grouped import promise_contexts
@@ -70,6 +72,18 @@ def test_a_long_list_of_ids_gets_what_a_named_set_of_them_does(marked_head, name
         top = marked_head.topk(ROWS, K, allow=allow, ban=ban)
         np.testing.assert_array_equal(top.ids, wanted.ids)
         np.testing.assert_array_equal(top.logprobs, wanted.logprobs)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_long_list_gets_the_same_answer_with_its_risk_and_without(marked_head, name, monkeypatch):
+    """Whole answers, and the ways of heads with many classes."""
+    ways = ListWays(marked_head.plan, marked_head.rows, CLASSES, guess_costs(ROWS.shape[1]))
+    monkeypatch.setattr(marked_head, "ways", ways)
+    ids = SETS[name].nonzero()[0]
+    for k in (1, K):
+        plain, told = (marked_head.topk(ROWS, k, allow=ids, risk=risk) for risk in (False, True))
+        np.testing.assert_array_equal(plain.ids, told.ids)
+        np.testing.assert_allclose(plain.logprobs, told.logprobs, atol=1e-5)
 
 
 def test_a_long_list_with_padding_or_of_no_class_is_left_to_others(marked_head):
