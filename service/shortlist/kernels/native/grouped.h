@@ -177,7 +177,8 @@ static const float *find_weights(const struct row_search *row, int64_t number) {
 }
 
 /* What bans in front of a row's best add to the log-odds of a miss by the first look: it opens the groups of the best
- * classes of all, and finds of those that come after more and more only few. */
+ * classes of all, and finds of those that come after more and more only few. It misses 8 d^2 / c^(4/3) times as many as
+ * it states, for depth d and c candidates, as measured on four layers (docs/log/lists.md). */
 static float add_depth(const struct row_search *row) {
     float size = row->limits.candidates, depth = row->depth / find_share(row);
     if (row->depth <= row->search->k) return 0;
