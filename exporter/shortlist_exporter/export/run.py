@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
@@ -27,7 +26,7 @@ from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.inputs.splits import HELD_OUT_FRACTION, select_rows, shuffle_documents, split_held_out
+from shortlist_exporter.inputs.splits import select_rows, shuffle_documents, split_held_out
 from shortlist_exporter.methods.base import DenseMethod, Fitted, Method, TrainedMethod
 from shortlist_exporter.methods.grouped import GroupedMethod
 from shortlist_exporter.methods.registry import find_method
@@ -49,7 +48,12 @@ from .request import Request, check_request
 from .write import make_manifest, write_calibration, write_graphs, write_index, write_labels, write_names, write_sets
 
 MAX_CHUNK_LOGITS = 1 << 25  # of exact answers at once
-MIN_CALIBRATION_ROWS = 500  # fewer say too little of rare misses
+CALIBRATION_ROWS = 500  # at least, as far as they are at most half of the fit rows
+MIN_CALIBRATION_ROWS = 200  # fewer say too little of rare misses
+NO_PROMISE = (
+    f"no promise of precision was made: it takes {2 * MIN_CALIBRATION_ROWS} contexts beside those held out, of which "
+    "half calibrate it, and compiled loops"
+)
 LOW_PRECISION = 0.98  # P@1 under which an export says so
 WAYS_TO_FIND_MORE = "use more candidates (--set full_view=...) or a wider preview (--set width=...)"
 
@@ -94,13 +98,19 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
 
 def split_calibration(method: Method, fit_sample: Contexts, request: Request) -> tuple[Contexts, Contexts | None]:
     """The contexts to fit on, and those that calibrate a promise; None where none is made or they are too few."""
-    if not isinstance(method, GroupedMethod) or method.find_promise(request.options) is None:
+    if not wants_promise(method, request):
         return fit_sample, None
-    if len(fit_sample.contexts) < HELD_OUT_FRACTION * MIN_CALIBRATION_ROWS:
+    half = len(fit_sample.contexts) // 2
+    if half < MIN_CALIBRATION_ROWS:
         return fit_sample, None
     shuffled = shuffle_documents(fit_sample, request.seed)  # so that all kinds of text are among them
-    fit_rows, rows = split_held_out(shuffled, request.seed)
+    fit_rows, rows = split_held_out(shuffled, request.seed, min(CALIBRATION_ROWS, half))
     return select_rows(shuffled, fit_rows), select_rows(shuffled, rows)
+
+
+def wants_promise(method: Method, request: Request) -> bool:
+    """Whether the request asks for a head that keeps a promise, by its own count or the default one."""
+    return isinstance(method, GroupedMethod) and method.find_promise(request.options) is not None
 
 
 def keep_promise(
@@ -220,7 +230,7 @@ def verify_and_seal(
         "dense_crossover": keep_single_rows(crossover),
         "list_costs": measure_list_costs(head, truth.contexts),
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
-        "provenance": add_notes(draft.provenance, quality, crossover),
+        "provenance": draft.provenance | add_notes(draft, request, quality, crossover),
     }
     manifest = seal(folder, draft.model_copy(update=figures))
     bundle = Bundle(folder)
@@ -228,14 +238,16 @@ def verify_and_seal(
     return manifest
 
 
-def add_notes(provenance: dict[str, Any], quality: Quality, crossover: int | None) -> dict[str, Any]:
-    """The provenance with the notes that measuring gave, each a sentence that the export prints too."""
-    notes = list(provenance.get("notes", []))
+def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: int | None) -> dict[str, list[str]]:
+    """The draft's notes and those that measuring gave, if any: each a sentence that the export prints too."""
+    notes = list(draft.provenance.get("notes", []))
+    if wants_promise(find_method(request.method), request) and not getattr(draft.settings, "promise", None):
+        notes.append(NO_PROMISE)
     if crossover == 1:
         notes.append(ALWAYS_SLOWER)
     if quality.p_at_1 < LOW_PRECISION:
         notes.append(f"P@1 is {quality.p_at_1:.4f} on held-out contexts, under {LOW_PRECISION}: {WAYS_TO_FIND_MORE}")
-    return provenance | ({"notes": notes} if notes else {})
+    return {"notes": notes} if notes else {}
 
 
 def check_promise(quality: Quality, promise: dict[int, float]) -> None:

@@ -33,15 +33,16 @@ class Splits:
     test: Rows
 
 
-def split_held_out(contexts: Contexts, seed: int) -> tuple[Rows, Rows]:
+def split_held_out(contexts: Contexts, seed: int, least: int = 1) -> tuple[Rows, Rows]:
     """Indices of the fit rows and of at most `MAX_HELD_OUT_ROWS` distinct held-out rows, in random order.
 
-    Raises BadInput when there are too few rows to hold any out.
+    least: rows that are held out where a tenth of them is less. Raises BadInput when there are too few rows to hold any
+    out.
     """
     rows = len(contexts.contexts)
     if rows < 2:
         raise BadInput("contexts hold a single row: give at least 2, one to fit and one to hold out")
-    held_out = mark_held_out(contexts.documents, rows)
+    held_out = mark_held_out(contexts.documents, rows, least)
     return np.flatnonzero(~held_out), sample_rows(contexts, held_out, seed, MAX_HELD_OUT_ROWS)
 
 
@@ -66,20 +67,26 @@ def split_three_ways(
     return Splits(fit, sample_rows(contexts, tuned, seed, max_tune), test_rows)
 
 
-def mark_held_out(documents: Documents | None, rows: int) -> Mask:
-    """[rows]: the last documents that hold a tenth of the rows; where these are all documents, that tenth itself."""
+def mark_held_out(documents: Documents | None, rows: int, least: int = 1) -> Mask:
+    """[rows]: the last documents that hold a tenth of the rows; where these are all documents, that tenth itself.
+
+    least: rows, which are held out where a tenth is less.
+    """
     every = np.ones(rows, np.bool_)
-    held = mark_last_documents(documents, every)
-    return mark_last_documents(None, every) if held.all() else held
+    held = mark_last_documents(documents, every, least)
+    return mark_last_documents(None, every, least) if held.all() else held
 
 
-def mark_last_documents(documents: Documents | None, among: Mask) -> Mask:
-    """[n]: of the rows `among` [n], those of the last documents, as many as it takes to hold a tenth of all n."""
+def mark_last_documents(documents: Documents | None, among: Mask, least: int = 1) -> Mask:
+    """[n]: of the rows `among` [n], those of the last documents: as many as it takes to hold a tenth of all n.
+
+    least: rows that they hold where a tenth is less.
+    """
     last = find_last_rows(documents, len(among))
     _, order = np.unique(last, return_inverse=True)  # documents in the order they end in
     sizes = np.bincount(order[among], minlength=int(order.max(initial=0)) + 1)
     rows_after = sizes[::-1].cumsum()[::-1] - sizes
-    return np.asarray(among & (rows_after[order] < count_tenth(len(among))))
+    return np.asarray(among & (rows_after[order] < max(least, len(among) // HELD_OUT_FRACTION)))
 
 
 def find_last_rows(documents: Documents | None, rows: int) -> Rows:
@@ -90,11 +97,6 @@ def find_last_rows(documents: Documents | None, rows: int) -> Rows:
     last = np.zeros(owner.max(initial=0) + 1, np.int64)
     last[owner] = np.arange(rows)  # of a document's rows the last one's number stays
     return last[owner]
-
-
-def count_tenth(rows: int) -> int:
-    """How many rows are held out, at least, of so many."""
-    return max(1, rows // HELD_OUT_FRACTION)
 
 
 def make_too_few_error(documents: Documents | None, parts: str) -> BadInput:

@@ -23,6 +23,12 @@ def test_documents_are_never_cut():
     assert set(documents[held_out]) == {7}
 
 
+@pytest.mark.parametrize(("documents", "expected"), [(None, 70), (np.repeat(np.arange(8), 25), 75)])
+def test_more_than_a_tenth_is_held_out_where_that_is_too_little(documents, expected):
+    fit, held_out = split_held_out(Contexts(rows, documents=documents), 0, least=70)
+    assert (len(fit), sorted(held_out)) == (200 - expected, list(range(200 - expected, 200)))
+
+
 def test_one_document_is_cut_all_the_same():
     fit, held_out = split_held_out(Contexts(rows, documents=np.zeros(200, np.int32)), 0)
     assert (len(fit), len(held_out)) == (180, 20)

@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES
+from shortlist_exporter.export.run import NO_PROMISE
+from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.verify.effort import Outcomes, expect_new_kinds, fit_looks, fit_regression
 
-from tests.support.heads.grouped import DIM, OPTIONS
+from tests.support.heads.grouped import DIM, PROMISE_OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
+
+contexts = make_contexts(1500, DIM).contexts
 
 
 def test_the_regression_finds_the_odds_that_made_the_outcomes():
@@ -34,11 +38,24 @@ def test_other_kinds_of_text_are_expected_to_miss_more_often():
     assert 1.1 < np.exp(raised[-1] - fitted[-1]) < 1.5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("options", "rows"), [({"promise": "0"}, 6000), ({}, 3000)])
-def test_no_promise_is_made_where_none_is_asked_for_and_where_contexts_are_few(tmp_path, options, rows):
-    head = make_head(
-        tmp_path, make_dense(2003, DIM), make_contexts(rows, DIM), method="grouped", options=OPTIONS | options
-    )
-    assert head.manifest.settings.promise is None
-    assert head.manifest.settings.effort == ()
+@pytest.mark.parametrize(("options", "rows", "notes"), [({"promise": "0"}, 600, []), ({}, 440, [NO_PROMISE])])
+def test_no_promise_is_made_where_none_is_asked_for_and_where_contexts_are_few(tmp_path, options, rows, notes):
+    manifest = make_promise_head(tmp_path, contexts[:rows], options).manifest
+    assert manifest.settings.promise is None
+    assert manifest.settings.effort == ()
+    assert [note for note in manifest.provenance.get("notes", []) if "promise" in note] == notes
+
+
+def test_a_promise_of_few_contexts_is_kept(tmp_path):
+    head = make_promise_head(tmp_path, contexts[:460], {"promise": "0.99"})
+    assert head.manifest.settings.promise == 0.99
+    assert NO_PROMISE not in head.manifest.provenance.get("notes", [])
+    best = head.topk(contexts[460:], 1, exact=True).ids[:, 0]
+    answers = [head.topk(row, 1, risk=True) for row in contexts[460:, None]]
+    assert np.mean([answer.ids[0, 0] for answer in answers] == best) > 0.98
+    assert np.mean([answer.risk[0] for answer in answers]) < 0.02
+
+
+def make_promise_head(folder, rows, options):
+    options = PROMISE_OPTIONS | options
+    return make_head(folder, make_dense(2003, DIM), Contexts(rows), method="grouped", options=options)
