@@ -8,8 +8,7 @@
 #define SHORTLIST_GROUPED_H
 
 #include "exponentials.h"
-#include "grouped_previews.h"
-#include "grouped_row.h"
+#include "grouped_bans.h"
 #include "ranking.h"
 
 enum {
@@ -217,11 +216,33 @@ static int64_t score_look(struct row_search *row, int64_t number, int64_t count)
     return count;
 }
 
+/* Whether the first look, of which `count` candidates are scored, may have missed the best class of all. */
+static int is_best_unsure(const struct row_search *row, int64_t count) {
+    const struct grouped_search *search = row->search;
+    float features[EFFORT_FEATURES], best[1 + RANKS_BEYOND];
+    if (!search->weights || !count) return 0;
+    describe_look(row->head, &row->look, row->scratch, count, 0, 1, best, features);
+    return add_features(search->weights, features) > search->bar;
+}
+
+/* Looks further among all classes, for the normaliser alone; what the first look scored exactly is in its place. */
+static void look_for_normalizer(struct row_search *row) {
+    row->limits = row->search->limits[row->search->looks - 1];
+    int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, NULL, row->classes, row->scratch,
+                                      &row->look.bar);
+    score_candidates(row->head, row->steps, row->scratch, count);
+    rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
+    *row->answer.normalizer =
+        estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
+    if (count > *row->answer.scored) *row->answer.scored = (int32_t)count;
+}
+
 /* Keeps what the first look scored exactly, of `count` candidates, and drops those that the lists forbid; returns how
  * many are left. */
 static int64_t finish_first_look(struct row_search *row, int64_t count) {
     row->first_count = keep_exact(row->scratch, row->exact_count);
     if (!row->lists) return count;
+    row->is_unsure = is_best_unsure(row, count);
     int64_t kept = row->lists->marks ? keep_best(row, count) : count;
     count = drop_candidates(row, kept);
     if (!row->forbidden && !row->lists->marks) return count; /* what was scored exactly stands as it was */
@@ -286,6 +307,7 @@ static void score_list(struct row_search *row) {
                                       &row->look.bar);
     score_look(row, 0, count);
     row->first_count = keep_exact(row->scratch, row->exact_count);
+    row->is_unsure = is_best_unsure(row, count);
     row->permitted = row->is_marked ? list_permitted(row->head, row->scratch)
                                     : list_positions(row->head, find_allow_list(lists, row->number),
                                                      lists->allow_size, row->scratch->positions);
@@ -302,8 +324,7 @@ static void take_looks(struct row_search *row) {
         score_list(row);
         return;
     }
-    if (row->lists && search->weights &&
-        are_bans_ahead(row->head, row->lists, row->number, row->context, row->banned, row->scratch)) {
+    if (row->lists && search->weights && are_bans_ahead(row)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;
     }
@@ -320,11 +341,11 @@ static void search_row(struct row_search *row) {
     take_looks(row);
     if (row->exact_count < (search->k < row->permitted ? search->k : row->permitted))
         row->exact_count = 0, *normalizer = NAN;
-    if (row->lists || search->looks > 1) { /* else the estimate has them all */
-        float exact = add_exact(row->scratch, row->first_count, row->exact_count);
-        if (exact > *normalizer) *normalizer = exact;
-    }
+    float exact = -INFINITY; /* of a single look without lists the estimate has them all */
+    if (row->lists || search->looks > 1) exact = add_exact(row->scratch, row->first_count, row->exact_count);
     write_best(row->head, row->scratch, row->exact_count, search->k, row->answer.ids, row->answer.logits);
+    if (row->is_unsure && row->exact_count) look_for_normalizer(row);
+    if (exact > *normalizer) *normalizer = exact;
 }
 
 static int64_t search_rows(const struct grouped *head, const struct grouped_search *search,

@@ -8,17 +8,12 @@
 #include "select.h"
 
 enum {
-    CANDIDATES_OF_FIRST_LOOK = 16, /* for each class that is better than the k-th permitted one, or the row goes on */
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
     OPENED_PER_DEPTH = 100,
     FORBIDDEN_DIVISOR = 4,        /* of all classes: where lists forbid more, a first look tells too little */
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
-    DEEP_BANS = 150,              /* of more banned classes in front of a row's best, looks miss more than promised */
-    LEAST_DEEP_BANS = DEEP_BANS * 2 / 3, /* of so many, a first look would guess that they are */
     IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
-    PROBED_BANS = 64,             /* of a list, whose scores tell whether they are the row's best classes */
-    FIRST_PROBED_BANS = 8,        /* where most of so few are not, no more are asked: each row comes from memory */
 };
 
 /* How many classes the head has: positions count them block by block. */
@@ -151,41 +146,6 @@ INLINE int64_t drop_forbidden(const struct grouped *head, const struct scratch *
     return kept;
 }
 
-struct ban_list {
-    const int64_t *ids;
-    int64_t size;
-};
-
-/* Whether most of about `wanted` bans, spread over the list, and more than LEAST_DEEP_BANS of all, if the others are
- * like them, score over all groups but those of about as many classes as are `banned`. */
-static int probe_bans(const struct grouped *head, struct ban_list bans, const float *context,
-                      const struct scratch *scratch, int64_t wanted, int64_t banned) {
-    float products[PROBED_BANS];
-    int64_t step = bans.size / wanted + 1, probed = 0;
-    for (int64_t i = 0; i < bans.size; i += step)
-        if (bans.ids[i] >= 0) prefetch_bytes(head->rows + bans.ids[i] * head->dim, LINE_BYTES);
-    for (int64_t i = 0; i < bans.size; i += step) {
-        int64_t place = find_place(head, bans.ids[i]);
-        if (place < 0) continue;
-        float product = dot(head->rows + bans.ids[i] * head->dim, context, head->dim);
-        products[probed++] = product + (head->bias ? head->bias[place] : 0);
-    }
-    int64_t least = max_of(probed / 2, LEAST_DEEP_BANS * probed / banned) + 1;
-    if (least > probed) return 0;
-    float level = find_threshold(products, NULL, probed, least, 0); /* which so many reach */
-    return count_reaching(scratch->groups, head->sizes, head->groups, level) < banned;
-}
-
-/* Whether more of a row's bans than looks can pass are among its best classes, by some of them: their products with the
- * context are over the scores of all groups but the best. The groups' scores are there. */
-static int are_bans_ahead(const struct grouped *head, const struct lists *lists, int64_t row, const float *context,
-                          int64_t banned, const struct scratch *scratch) {
-    if (!lists->ban || banned <= LEAST_DEEP_BANS) return 0;
-    struct ban_list bans = {lists->ban + row * lists->ban_step, lists->ban_size};
-    return probe_bans(head, bans, context, scratch, FIRST_PROBED_BANS, banned) &&
-           probe_bans(head, bans, context, scratch, PROBED_BANS, banned);
-}
-
 /* Whether the ids [size] ascend from 0 on, so that each is a class that stands there once. */
 static int are_ascending(const int64_t *ids, int64_t size) {
     int ascend = size > 0 && ids[0] >= 0;
@@ -215,35 +175,6 @@ static int64_t list_permitted(const struct grouped *head, const struct scratch *
         }
     }
     return count;
-}
-
-/* How many of the first look's candidates that the lists forbid are over the least which was scored exactly. */
-static int64_t count_over(const struct scratch *scratch, int64_t exact_count, int64_t forbidden) {
-    float least = INFINITY;
-    int64_t over = 0;
-    for (int64_t i = 0; i < exact_count; i++) {
-        float value = scratch->values[scratch->exact[i]];
-        least = value < least ? value : least;
-    }
-    for (int64_t i = 0; i < forbidden; i++) over += scratch->forbidden_values[i] > least;
-    return over;
-}
-
-/* About how many of `banned` classes are better than the k-th permitted one: the first look found `over`, beside
- * `permitted` candidates. Where most of what it found is banned, all may be. */
-INLINE int64_t guess_bans_ahead(int64_t banned, int64_t over, int64_t permitted) {
-    int64_t others = banned - over;
-    return over > permitted ? banned : over + (others < over / 2 ? others : over / 2);
-}
-
-/* Whether bans leave a look too few candidates for what it tells of the row to hold. share: that marks permit, or 1. */
-INLINE int needs_more(int64_t depth, int64_t k, float share, const struct grouped_limits *limits) {
-    return depth > k && CANDIDATES_OF_FIRST_LOOK * depth > share * limits->candidates;
-}
-
-/* Whether bans leave so little of a row's best classes that it is better proved what the others are. */
-INLINE int is_deep(int64_t depth, int64_t k) {
-    return depth > k + DEEP_BANS;
 }
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes, `ahead` of all, ask for

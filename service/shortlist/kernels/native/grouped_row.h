@@ -26,7 +26,8 @@ struct answer {
  * of these `banned_candidates`, the first, are banned. exact_count: how many classes the last look scored exactly.
  * banned: how many classes the lists forbid beside marks, 0 where they are many. depth: k, and about how many banned
  * classes are better than the k-th permitted one. are_many: whether the lists forbid so many classes that the first
- * look's candidates tell little of the others. */
+ * look's candidates tell little of the others. is_unsure: whether the first look may have missed the best class of all,
+ * whose logit the normaliser needs. */
 struct row_search {
     const struct grouped *head;
     const struct grouped_search *search;
@@ -39,7 +40,7 @@ struct row_search {
     struct grouped_limits limits; /* of the present look */
     float row_scale;
     int64_t number, classes, permitted, first_count, forbidden, banned_candidates, exact_count, banned, depth;
-    int is_marked, is_listed, are_many;
+    int is_marked, is_listed, are_many, is_unsure;
 };
 
 /* Marks what the row's lists permit, if that was not done. */

@@ -255,6 +255,15 @@ def test_every_form_of_lists_gives_the_same_answers(promise_head):
     np.testing.assert_array_equal(forced.ids[[1, 3]], plan.topk(rows[[1, 3]], 2, UNRESTRICTED).ids)
 
 
+@pytest.mark.parametrize("name", ["ban", "allow"])
+def test_the_normaliser_of_rows_with_lists_is_that_without(promise_head, name):
+    """Where the first look may have missed the best class of all, a further one looks for it."""
+    lists = {"ban": find_best(near, 20), "allow": np.tile(np.arange(200), (len(near), 1))}
+    wanted = promise_head.plan.topk(near, 5, UNRESTRICTED).log_normalizer
+    top = promise_head.plan.topk(near, 5, ClassFilter(**{name: lists[name]}))
+    np.testing.assert_allclose(top.log_normalizer, wanted, atol=0.01)
+
+
 def test_a_promise_needs_an_export_that_made_one(grouped_head):
     with pytest.raises(BadInput, match="no effort to be kept by"):
         grouped_head.with_settings(promise=0.9)
