@@ -1,4 +1,4 @@
-/* Bans of a row's own best classes in plan `grouped`: how many of these are banned, and whether a look can pass them. */
+/* Bans of a row's own best classes in plan `grouped`: how many of these are banned, and whether looks can pass them. */
 #ifndef SHORTLIST_GROUPED_BANS_H
 #define SHORTLIST_GROUPED_BANS_H
 
@@ -87,7 +87,8 @@ static int64_t count_permitted_among(struct row_search *row, int64_t wanted) {
  * it. The groups' scores are there, and the row's bans in their slots. */
 static int are_bans_ahead(struct row_search *row) {
     int64_t best = row->search->k + DEEP_BANS, wanted = (int64_t)(best / find_share(row));
-    if (!row->lists->ban || row->banned <= DEEP_BANS || OPENED_PER_BEST * wanted > row->search->limits[0].opened) return 0;
+    if (!row->lists->ban || row->banned <= DEEP_BANS) return 0;
+    if (OPENED_PER_BEST * wanted > row->search->limits[0].opened) return 0;
     return may_be_ahead(row) && count_permitted_among(row, wanted) <= best / PERMITTED_DIVISOR;
 }
 
