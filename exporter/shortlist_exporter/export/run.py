@@ -51,8 +51,8 @@ MAX_CHUNK_LOGITS = 1 << 25  # of exact answers at once
 CALIBRATION_ROWS = 500  # at least, as far as they are at most half of the fit rows
 MIN_CALIBRATION_ROWS = 200  # fewer say too little of rare misses
 NO_PROMISE = (
-    f"no promise of precision was made: it takes {2 * MIN_CALIBRATION_ROWS} contexts beside those held out, of which "
-    "half calibrate it, and compiled loops"
+    f"no promise of precision was made: it takes {2 * MIN_CALIBRATION_ROWS} different contexts beside those held out, "
+    "of which half calibrate it, and compiled loops"
 )
 LOW_PRECISION = 0.98  # P@1 under which an export says so
 WAYS_TO_FIND_MORE = "use more candidates (--set full_view=...) or a wider preview (--set width=...)"
@@ -104,7 +104,13 @@ def split_calibration(method: Method, fit_sample: Contexts, request: Request) ->
     if half < MIN_CALIBRATION_ROWS:
         return fit_sample, None
     shuffled = shuffle_documents(fit_sample, request.seed)  # so that all kinds of text are among them
-    fit_rows, rows = split_held_out(shuffled, request.seed, min(CALIBRATION_ROWS, half))
+    least = min(CALIBRATION_ROWS, half)
+    fit_rows, rows = split_held_out(shuffled, request.seed, least)
+    if len(fit_rows) < half:  # one document holds most rows: it is cut
+        shuffled = replace(shuffled, documents=None)
+        fit_rows, rows = split_held_out(shuffled, request.seed, least)
+    if len(rows) < MIN_CALIBRATION_ROWS:  # contexts that repeat count once
+        return fit_sample, None
     return select_rows(shuffled, fit_rows), select_rows(shuffled, rows)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property, partial
-from math import ceil, inf, log
+from math import ceil, log
 
 import numpy as np
 
@@ -145,16 +145,20 @@ class GroupedPlan(Plan):
         return result
 
     def answer_left_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
-        """Answer rows exactly that a search leaves; without dense by all looks, as risky."""
+        """Answer rows exactly that a search leaves. Where nothing can, it took all looks at them, as risky as they are.
+
+        Marks of few of a row's best classes are then read as the list that they are.
+        """
         assert self.compiled is not None
         risk = np.empty(0, np.float32) if result.risk is None else result.risk  # no rows have none
         left = (risk > SURE_MISS).nonzero()[0].tolist()
         exact = self.find_exact(k) if left else None
+        if exact is None and class_filter.permitted is None:
+            return
         for row in left:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             if exact is None:
-                search = self.plan_search(k, restricts=True)._replace(weights=())
-                own = self.compiled(some, search, lists.without_marks())
+                own = self.compiled(some, self.plan_search(k, restricts=True), lists.without_marks())
                 result.put([row], own)
                 risk[row] = risk[row] if own.risk is None or np.isnan(own.risk[0]) else own.risk[0]
             else:
@@ -173,7 +177,7 @@ class GroupedPlan(Plan):
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_FIRST_LOOK_K and not restricts)
-            make = partial(make, bar=bar, doubt_bar=self.find_doubt_bar(bar, k, restricts))
+            make = partial(make, bar=bar, **self.find_doubt_bars(bar, k))
             is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
             weights = settings.effort[-1:] * len(looks) if is_alone else settings.effort[start:]
             return make(looks[start:], weights=weights, list_weights=settings.list_effort)
@@ -182,11 +186,12 @@ class GroupedPlan(Plan):
             return make((first, looks[-1]))
         return make(looks[:1])
 
-    def find_doubt_bar(self, bar: float, k: int, restricts: bool) -> float:
+    def find_doubt_bars(self, bar: float, k: int) -> dict[str, float]:
         """The log-odds over which a row is answered exactly after the last look; inf where nothing answers so."""
-        if self.find_exact(k) is None or (restricts and not self.settings.list_effort):
-            return inf
-        return bar + log(LIST_DOUBT_ODDS_FACTOR if restricts else DOUBT_ODDS_FACTOR)
+        if self.find_exact(k) is None:
+            return {}
+        lists = {"list_doubt_bar": bar + log(LIST_DOUBT_ODDS_FACTOR)} if self.settings.list_effort else {}
+        return {"doubt_bar": bar + log(DOUBT_ODDS_FACTOR)} | lists
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""
@@ -221,6 +226,8 @@ class GroupedPlan(Plan):
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
+        if self.compiled is not None:
+            self.answer_left_rows(first, contexts, first.ids.shape[1], UNRESTRICTED)
         return cover_also(first, ids, logits)
 
     def rescore(self, contexts: FloatArray, outputs: list[FloatArray], k: int, full_view: int) -> PlanResult:

@@ -54,8 +54,9 @@ class Search(NamedTuple):
     fitted. weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed;
     none where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
     taken. list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds
-    over which a row gets INFINITY for them after the last look, since it should be answered exactly. most_listed: of so
-    few permitted classes all are scored.
+    over which a row gets INFINITY for them after the last look, since it should be answered exactly; inf where nothing
+    can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing. most_listed: of so few permitted
+    classes all are scored.
     """
 
     looks: tuple[Look, ...]
@@ -65,6 +66,7 @@ class Search(NamedTuple):
     bar: float = 0.0
     list_weights: tuple[float, ...] = ()
     doubt_bar: float = inf
+    list_doubt_bar: float = inf
     most_listed: int = MOST_LISTED
 
 
@@ -77,8 +79,8 @@ def make_search(search: Search) -> Any:
     rows = (*search.weights, search.list_weights or search.weights[-1]) if search.weights else ()
     weights = np.array(rows, np.float32)
     addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
-    numbers = len(limits), search.k, search.fitted, search.most_listed, search.bar, search.doubt_bar
-    struct = SearchStruct(limits, *addresses, *numbers)
+    bars = search.bar, search.doubt_bar, search.list_doubt_bar
+    struct = SearchStruct(limits, *addresses, len(limits), search.k, search.fitted, search.most_listed, *bars)
     struct.weights_array = weights
     return byref(struct)
 

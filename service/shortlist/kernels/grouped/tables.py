@@ -99,7 +99,7 @@ class SearchStruct(Structure):
         ("limits", POINTER(LimitsStruct)),
         *((name, c_void_p) for name in ("weights", "list_weights")),
         *((name, c_int64) for name in ("looks", "k", "fitted", "most_listed")),
-        *((name, c_float) for name in ("bar", "doubt_bar")),
+        *((name, c_float) for name in ("bar", "doubt_bar", "list_doubt_bar")),
     ]
 
 

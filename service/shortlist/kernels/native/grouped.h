@@ -9,55 +9,13 @@
 
 #include "exponentials.h"
 #include "grouped_bans.h"
+#include "grouped_scores.h"
 #include "ranking.h"
 
 enum {
     TERMS_TOGETHER = 64, /* of a tail, whose log-sum is taken at once */
+    FREE_DIVISOR = 16,   /* of the first look's candidates, so few may be forbidden of a row that is nearly free */
 };
-
-INLINE float finish_logit(const struct grouped *head, float product, int64_t position) {
-    float bias = head->code_bias ? head->code_bias[position] : 0, logit = (product + bias) * head->logit_scale;
-    return head->soft_cap > 0 ? head->soft_cap * tanhf(logit / head->soft_cap) : logit;
-}
-
-/* Logits, by int8 rows, of `count` candidates. */
-static void score_candidates(const struct grouped *head, struct digit_steps steps, const struct scratch *scratch,
-                             int64_t count) {
-    int64_t size = head->code_lines * LINE_BYTES;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t position = scratch->positions[i];
-        int32_t sums[2];
-        if (i + CODE_PREFETCH_ROWS < count) {
-            int64_t next = scratch->positions[i + CODE_PREFETCH_ROWS];
-            prefetch_bytes(head->codes + next * size, size);
-            __builtin_prefetch(head->code_scale + next);
-        }
-        multiply_row_by_digits(head->codes + position * size, scratch->coarse, scratch->fine, head->code_lines, sums);
-        float product = combine_sums(sums[0], sums[1], head->code_scale[position], steps);
-        scratch->values[i] = finish_logit(head, product, position);
-    }
-}
-
-/* Replaces the values with the first `count` indices in `exact` by exact logits. */
-static void rescore_exactly(const struct grouped *head, const float *context, const struct scratch *scratch,
-                            int64_t count) {
-    const int32_t *positions = scratch->positions, *exact = scratch->exact;
-    for (int64_t i = 0; i < count; i++) /* first every row's first line: each needs a look-up in the page tables */
-        __builtin_prefetch(head->rows + head->order[positions[exact[i]]] * head->dim, 0, 3);
-    for (int64_t i = 0; i < count; i++)
-        prefetch_bytes(head->rows + head->order[positions[exact[i]]] * head->dim, head->dim * sizeof(float));
-    for (int64_t i = 0; i < count; i += ROWS_TOGETHER) {
-        const float *rows[ROWS_TOGETHER];
-        float products[ROWS_TOGETHER];
-        for (int64_t row = 0; row < ROWS_TOGETHER; row++) { /* beyond the last that one again */
-            int32_t index = exact[i + row < count ? i + row : count - 1];
-            rows[row] = head->rows + head->order[positions[index]] * head->dim;
-        }
-        multiply_rows_together(rows, ROWS_TOGETHER, context, head->dim, products);
-        for (int64_t row = 0; row < ROWS_TOGETHER && i + row < count; row++)
-            scratch->values[exact[i + row]] = finish_logit(head, products[row], positions[exact[i + row]]);
-    }
-}
 
 /* Writes the k best of those with the first `count` indices in `exact`; equal ones by id. Beyond them, id -1. */
 static void write_best(const struct grouped *head, const struct scratch *scratch, int64_t count, int64_t k,
@@ -98,13 +56,20 @@ static float limit_guess(const struct grouped *head, const struct scratch *scrat
     return others + find_threshold(scratch->values, NULL, count, half, 0);
 }
 
+/* The most that the log-sum of all classes can be, where `all` is that of `count` candidates, of which the better half
+ * are the best classes: none of the others has more than the least of these. */
+static float limit_normalizer(const struct grouped *head, const struct scratch *scratch, int64_t count, float all) {
+    float level = find_threshold(scratch->values, NULL, count, count / 2, 0);
+    return log_add_exp(all, logf((float)(count_classes(head) - count)) + level);
+}
+
 /* The log-sum of the best candidates' logits and of an estimate of the rest, which a product with the context gives.
  *
  * The estimate is of what is left beside `fitted` candidates, so that no more of them count. Where all classes are
  * candidates, nothing is left to estimate. */
 static float estimate_normalizer(const struct grouped *head, const float *context, const struct scratch *scratch,
                                  int64_t count, int64_t fitted) {
-    float all = log_sum_exp(scratch->values, count), inside = all;
+    float all = log_sum_exp(scratch->values, count), inside = all, most = INFINITY;
     int64_t counted = count < fitted ? count : fitted;
     if (count == count_classes(head)) return all;
     if (count > fitted + fitted / SURPLUS_DIVISOR) {
@@ -112,39 +77,13 @@ static float estimate_normalizer(const struct grouped *head, const float *contex
         for (int64_t i = 0; i < count; i++)
             scratch->spare[i] = scratch->values[i] >= threshold ? scratch->values[i] : -INFINITY;
         inside = log_sum_exp(scratch->spare, count);
+        most = limit_normalizer(head, scratch, count, all);
     }
     float guess = dot(head->tail, context, head->dim) + head->tail_offset + add_tail_terms(head, context);
     float tail = limit_guess(head, scratch, count, counted, guess), limit = inside + head->tail_limit;
     float estimate = log_add_exp(inside, limit < tail ? limit : tail);
+    if (estimate > most) estimate = most;
     return estimate > all ? estimate : all;
-}
-
-/* Scores the best `full_view` of `count` candidates exactly, which have values by int8 rows; returns how many. */
-static int64_t rescore_best(const struct grouped *head, const float *context, const struct scratch *scratch,
-                            int64_t count, int64_t full_view) {
-    float threshold = find_threshold(scratch->values, NULL, count, full_view, 0);
-    int64_t exact_count = select_reaching(scratch->values, count, threshold, scratch->exact);
-    rescore_exactly(head, context, scratch, exact_count);
-    return exact_count;
-}
-
-/* Scores further ones of `count` candidates exactly: those whose int8 logits, which `spare` holds, reach the k-th exact
- * logit less twice the largest error that the first `exact_count` have shown. Returns how many are scored exactly. */
-static int64_t rescore_doubtful(const struct grouped *head, const float *context, const struct scratch *scratch,
-                                int64_t count, int64_t exact_count, int64_t k) {
-    float error = 0, *exact_values = scratch->scores;
-    if (exact_count < k || exact_count == count) return exact_count;
-    for (int64_t i = 0; i < exact_count; i++) {
-        int32_t index = scratch->exact[i];
-        float difference = fabsf(scratch->values[index] - scratch->spare[index]);
-        exact_values[i] = scratch->values[index];
-        error = difference > error ? difference : error;
-    }
-    float level = find_threshold(exact_values, NULL, exact_count, k, 0) - 2 * error;
-    if (count_reaching(scratch->spare, NULL, count, level) <= exact_count) return exact_count;
-    exact_count = select_reaching(scratch->spare, count, level, scratch->exact);
-    rescore_exactly(head, context, scratch, exact_count);
-    return exact_count;
 }
 
 /* The context in digits, its projection in levels, and the groups' scores. */
@@ -167,10 +106,16 @@ static int are_bans_counted(const struct row_search *row) {
     return row->banned && row->banned <= 2 * (row->depth - row->search->k);
 }
 
+/* Whether the lists forbid next to nothing of what the first look found: the row is like one without lists. */
+static int is_nearly_free(const struct row_search *row) {
+    int64_t most = row->search->limits[0].candidates / FREE_DIVISOR;
+    return !row->scratch->marks && row->banned && row->banned_candidates <= most;
+}
+
 /* What the log-odds of a miss by a look are computed with. */
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row);
+    int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row) && !is_nearly_free(row);
     if (is_narrowed && number == search->looks - 1) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
 }
@@ -274,16 +219,21 @@ static int is_last(const struct row_search *row, int64_t number) {
     return search->limits[number + 1].opened <= row->limits.opened;
 }
 
+/* Whether something answers rows exactly that a search leaves. */
+INLINE int has_exact(const struct grouped_search *search) { return search->doubt_bar < INFINITY; }
+
 /* Whether others should answer a row: its best classes are nearly all banned, or by the last look, with `count`
  * permitted candidates, it stays doubtful which of the permitted ones they are. */
 static int is_left(const struct row_search *row, int64_t number, int64_t count) {
     const struct grouped_search *search = row->search;
     int is_short = row->scratch->marks && count < search->k;
     if (is_deep(row->depth, search->k)) return 1;
-    return is_last(row, number) && (is_short || *row->answer.odds > search->doubt_bar);
+    float bar = row->lists && !is_nearly_free(row) ? search->list_doubt_bar : search->doubt_bar;
+    return is_last(row, number) && (is_short || *row->answer.odds > bar);
 }
 
-/* Takes one look; returns whether it has found enough. A row that is left to others gets the odds of INFINITY. */
+/* Takes one look; returns whether it has found enough. A row that should be left to others gets the odds of INFINITY;
+ * where nothing answers exactly, it is searched on. */
 static int take_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     limit_look(row, number);
@@ -295,7 +245,7 @@ static int take_look(struct row_search *row, int64_t number) {
     if (!number && row->scratch->marks && are_best_forbidden(row, count)) mark_row(row), row->are_many = 1;
     int enough = is_enough(row, number, count), left = is_left(row, number, count);
     if (left) *row->answer.odds = INFINITY;
-    return enough || is_last(row, number) || (left && search->weights);
+    return enough || is_last(row, number) || (left && search->weights && has_exact(search));
 }
 
 /* Scores all permitted classes, after a first look among all, which gives the normaliser. */
@@ -324,7 +274,7 @@ static void take_looks(struct row_search *row) {
         score_list(row);
         return;
     }
-    if (row->lists && search->weights && are_bans_ahead(row)) {
+    if (row->lists && search->weights && has_exact(search) && are_bans_ahead(row)) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;
     }
@@ -344,7 +294,8 @@ static void search_row(struct row_search *row) {
     float exact = -INFINITY; /* of a single look without lists the estimate has them all */
     if (row->lists || search->looks > 1) exact = add_exact(row->scratch, row->first_count, row->exact_count);
     write_best(row->head, row->scratch, row->exact_count, search->k, row->answer.ids, row->answer.logits);
-    if (row->is_unsure && row->exact_count) look_for_normalizer(row);
+    int is_replaced = has_exact(search) && *row->answer.odds == INFINITY;
+    if (row->is_unsure && row->exact_count && !is_replaced) look_for_normalizer(row);
     if (exact > *normalizer) *normalizer = exact;
 }
 

@@ -9,7 +9,7 @@
 
 enum {
     CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
-    OPENED_PER_DEPTH = 100,
+    OPENED_PER_DEPTH = 1000,       /* and as many of them previewed by all columns */
     FORBIDDEN_DIVISOR = 4,        /* of all classes: where lists forbid more, a first look tells too little */
     FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
     ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
@@ -182,7 +182,7 @@ static int64_t list_permitted(const struct grouped *head, const struct scratch *
 static void widen_limits(int64_t classes, int are_many, int64_t banned, int64_t ahead, struct grouped_limits *limits) {
     limits->opened = are_many ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * ahead);
     limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * ahead);
-    limits->previewed = max_of(limits->previewed, limits->candidates);
+    limits->previewed = max_of(max_of(limits->previewed, limits->candidates), OPENED_PER_DEPTH * ahead);
 }
 
 /* Remembers what the first look scored exactly; returns how many classes these are. */

@@ -61,14 +61,14 @@ enum { EFFORT_FEATURES = 11 };
  *
  * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
  * were missed; NULL where only the last look decides. list_weights: [EFFORT_FEATURES + 1], those of the last look of a
- * row with lists. bar: the log-odds over which the next look is taken. doubt_bar: those over which a row should be
- * answered exactly after the last. fitted: the number of candidates beside which the tail was fitted. most_listed: of
- * so few permitted classes all are scored. */
+ * row with lists. fitted: the number of candidates beside which the tail was fitted. most_listed: of so few permitted
+ * classes all are scored. bar: the log-odds over which the next look is taken. doubt_bar: those over which a row should
+ * be answered exactly after the last, INFINITY where nothing can; list_doubt_bar: the same of rows with lists. */
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights;
     int64_t looks, k, fitted, most_listed;
-    float bar, doubt_bar;
+    float bar, doubt_bar, list_doubt_bar;
 };
 
 /* Classes that alone may be returned, and those that may not: ids, -1 for padding, or NULL; a row whose allow list

@@ -1,8 +1,10 @@
 """Bans of a row's own best classes: rows that no look can answer are known before any, and no others."""
 
+from copy import copy
+
 import numpy as np
 import pytest
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.layers import logits_of, make_head
@@ -19,7 +21,7 @@ BEST = np.argsort(-logits_of(Dense(WEIGHT), ROWS), axis=1)
 
 @pytest.fixture(scope="module")
 def clustered_plan(tmp_path_factory):
-    options = {"width": "48", "groups": "100", "opened": "2000", "promise": "0.99"}
+    options = {"width": "48", "groups": "100", "opened": "3000", "promise": "0.99"}
     folder = tmp_path_factory.mktemp("clustered")
     return make_head(folder, Dense(WEIGHT), Contexts(CONTEXTS[:-100]), method="grouped", options=options).plan
 
@@ -41,6 +43,44 @@ def test_rows_whose_best_classes_are_all_banned_take_no_look(clustered_plan, k):
 def test_other_rows_are_looked_at(clustered_plan, bans):
     result = search(clustered_plan, 5, bans)
     assert (result.scored > 0).all()
+
+
+def test_a_row_whose_few_best_classes_are_permitted_is_looked_at(clustered_plan):
+    assert (search(clustered_plan, 1, BEST[:, 3:500]).scored > 0).all()
+
+
+def test_padding_beside_bans_changes_nothing(clustered_plan):
+    bans = np.concatenate([BEST[:, :200], BEST[:, -100:]], axis=1)
+    padded = np.concatenate([bans, np.full((len(bans), 1700), -1)], axis=1)
+    first, second = (search(clustered_plan, 5, ban) for ban in (bans, padded))
+    np.testing.assert_array_equal(first.scored, second.scored)
+    np.testing.assert_array_equal(first.ids, second.ids)
+    np.testing.assert_array_equal(first.log_normalizer, second.log_normalizer)
+
+
+@pytest.mark.parametrize("banned", [200, 500])
+def test_without_exact_answers_all_looks_are_taken(clustered_plan, banned):
+    """They give the normaliser that rows without lists have."""
+    without = copy(clustered_plan)
+    without.fallback = without.prover = None
+    result = without.topk(ROWS, 5, ClassFilter(ban=BEST[:, :banned]))
+    wanted = clustered_plan.topk(ROWS, 5, UNRESTRICTED).log_normalizer
+    np.testing.assert_allclose(result.log_normalizer, wanted, atol=0.3)
+    missed = (result.ids[:, 0] != BEST[:, banned]).mean()
+    assert missed / 2 <= result.risk.mean()
+    assert missed < 0.4
+
+
+def test_all_classes_of_a_list_that_differ_by_less_than_int8_rows_tell_are_compared(tmp_path):
+    """Rows of a few large numbers have coarse codes, and some of them near classes."""
+    weight = RANDOM.standard_t(2.5, (CLASSES, DIM)).astype(np.float32)
+    contexts = (weight[RANDOM.integers(0, CLASSES, 1500)] + RANDOM.standard_t(2.5, (1500, DIM))).astype(np.float32)
+    head = make_head(tmp_path, Dense(weight), Contexts(contexts[:-500]), method="grouped", options={"promise": "0.99"})
+    order = np.argsort(-(contexts[-500:].astype(np.float64) @ weight.T.astype(np.float64)), axis=1)
+    lists = ClassFilter(allow=np.sort(order[:, 300:1300], axis=1))
+    top = head.plan.topk(contexts[-500:], 1, lists)
+    assert (top.ids[:, 0] == order[:, 300]).mean() >= 0.999
+    assert (top.risk == 0).all()
 
 
 def test_padding_alone_bans_nothing(clustered_plan):
