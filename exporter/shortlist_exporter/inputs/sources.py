@@ -31,6 +31,8 @@ from shortlist_exporter.inputs.formats.base import (
 from shortlist_exporter.inputs.formats.registry import read_layer
 from shortlist_exporter.inputs.formats.tensor_file import read_tensors
 
+MAX_NUMBER = 1e15  # whose square, times d, float32 holds
+
 
 @dataclass(frozen=True)
 class Dense:
@@ -112,6 +114,14 @@ def check_factor(name: str, factor: float) -> None:
         raise BadInput(f"{name} is {factor} but must be a number over 0 that float32 can hold: give another")
 
 
+def check_sizes(arrays: dict[str, Array | None]) -> None:
+    """Raise BadInput where a number is so large that float32 cannot hold what is computed with its square."""
+    for what, values in arrays.items():
+        largest = 0.0 if values is None or not values.size else max(float(values.max()), -float(values.min()))
+        if largest > MAX_NUMBER:
+            raise BadInput(f"{what} holds numbers up to {largest:.3g}, over {MAX_NUMBER:g}: divide all of them")
+
+
 def check_layer(dense: Dense) -> None:
     """Raise BadInput where the arrays of a layer that was made in Python are not what files are checked to have."""
     check_floats(WEIGHT, dense.weight, 2)
@@ -191,5 +201,9 @@ def check_pair(dense: Dense, contexts: Contexts) -> None:
     if width != dense.dim:
         raise BadInput(f"contexts have d = {width} but the weight has d = {dense.dim}: capture both from one model")
     targets = contexts.targets
+    for what, values in {"targets": targets, "documents": contexts.documents}.items():
+        if values is not None and len(values) != len(contexts.contexts):
+            raise BadInput(f"there are {len(values)} {what} for {len(contexts.contexts)} contexts: give one for each")
+    check_sizes({WEIGHT: dense.weight, BIAS: dense.bias, "contexts": contexts.contexts})
     if targets is not None and targets.size and (targets.min() < 0 or targets.max() >= dense.classes):
         raise BadInput(f"targets go from {targets.min()} to {targets.max()} but classes from 0 to {dense.classes - 1}")

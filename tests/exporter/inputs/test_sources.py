@@ -177,6 +177,22 @@ def test_columns_of_another_length_or_kind(tmp_path, weight, name):
         load_contexts(save(tmp_path / "b.safetensors", contexts=weight, **{name: torch.zeros(V)}))
 
 
+@pytest.mark.parametrize("name", ["targets", "documents"])
+def test_every_context_has_a_target_and_a_document_if_any_has(name):
+    contexts = Contexts(np.ones((3, D), np.float32), **{name: np.zeros(2, np.int64)})
+    with pytest.raises(BadInput, match=f"there are 2 {name} for 3 contexts: give one for each"):
+        check_pair(Dense(np.ones((V, D), np.float32)), contexts)
+
+
+@pytest.mark.parametrize("name", ["weight", "bias", "contexts"])
+def test_numbers_whose_squares_overflow_are_refused(name):
+    large = {"weight": np.ones((V, D)), "bias": np.ones(V), "contexts": np.ones((3, D))}
+    large[name] = large[name] * -1e20
+    weight, bias, contexts = (values.astype(np.float32) for values in large.values())
+    with pytest.raises(BadInput, match=f"{name} holds numbers up to 1e\\+20, over 1e\\+15: divide all of them"):
+        check_pair(Dense(weight, bias), Contexts(contexts))
+
+
 def test_a_pair_must_share_d():
     dense, contexts = Dense(np.ones((V, D), np.float32)), Contexts(np.ones((3, D + 1), np.float32))
     with pytest.raises(BadInput, match=f"d = {D + 1}.*d = {D}"):
