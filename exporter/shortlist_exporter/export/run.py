@@ -224,7 +224,8 @@ def verify_and_seal(
     if draft.reference == "self":
         beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
-    check_promise(quality, request.promise)
+    depths = [k for k in request.promise if k <= draft.max_k]
+    check_promise(quality, request.promise, measure_depths(head, sample.truth, depths))
     write_calibration(folder, head, truth)
     write_labels(folder, request.labels)
     write_sets(folder, request.sets)
@@ -256,9 +257,9 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
     return {"notes": notes} if notes else {}
 
 
-def check_promise(quality: Quality, promise: dict[int, float]) -> None:
-    """Raise QualityError where a promised P@k was not reached."""
-    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}
+def check_promise(quality: Quality, promise: dict[int, float], asked: dict[int, float]) -> None:
+    """Raise QualityError where a promised P@k was not reached. asked: P@k of requests for k classes, by k."""
+    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | asked
     for k, least in promise.items():
         if precision[k] < least:
             raise QualityError(
