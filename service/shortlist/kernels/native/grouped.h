@@ -14,6 +14,7 @@
 
 enum {
     TERMS_TOGETHER = 64, /* of a tail, whose log-sum is taken at once */
+    MOST_FOR_DEPTH = 2048, /* candidates: more of millions of classes let a look pass no more bans */
     FREE_DIVISOR = 16,   /* of the first look's candidates, so few may be forbidden of a row that is nearly free */
 };
 
@@ -122,9 +123,10 @@ static const float *find_weights(const struct row_search *row, int64_t number) {
 
 /* What bans in front of a row's best add to the log-odds of a miss by the first look: it opens the groups of the best
  * classes of all, and finds of those that come after more and more only few. It misses 8 d^2 / c^(4/3) times as many as
- * it states, for depth d and c candidates, as measured on four layers (docs/log/lists.md). */
+ * it states, for depth d and c candidates, MOST_FOR_DEPTH at most, as measured on five layers (docs/log/lists.md). */
 static float add_depth(const struct row_search *row) {
-    float size = row->limits.candidates, depth = row->depth / find_share(row);
+    float depth = row->depth / find_share(row), size = row->limits.candidates;
+    size = size < MOST_FOR_DEPTH ? size : MOST_FOR_DEPTH;
     if (row->depth <= row->search->k) return 0;
     float more = 2 * logf(depth) - 4.0f / 3 * logf(size) + logf(8);
     return more > 0 ? more : 0;
