@@ -31,7 +31,7 @@ from shortlist_exporter.inputs.formats.base import (
 from shortlist_exporter.inputs.formats.registry import read_layer
 from shortlist_exporter.inputs.formats.tensor_file import read_tensors
 
-MAX_NUMBER = 1e15  # whose square, times d, float32 holds
+MAX_CONTEXT = 1e15  # whose square, times d, float32 holds
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,6 @@ def check_factor(name: str, factor: float) -> None:
         is_factor = isinstance(factor, int | float | np.number) and 0 < np.float32(factor) < np.inf
     if not is_factor:
         raise BadInput(f"{name} is {factor} but must be a number over 0 that float32 can hold: give another")
-
-
-def check_sizes(arrays: dict[str, Array | None]) -> None:
-    """Raise BadInput where a number is so large that float32 cannot hold what is computed with its square."""
-    for what, values in arrays.items():
-        largest = 0.0 if values is None or not values.size else max(float(values.max()), -float(values.min()))
-        if largest > MAX_NUMBER:
-            raise BadInput(f"{what} holds numbers up to {largest:.3g}, over {MAX_NUMBER:g}: divide all of them")
 
 
 def check_layer(dense: Dense) -> None:
@@ -204,6 +196,8 @@ def check_pair(dense: Dense, contexts: Contexts) -> None:
     for what, values in {"targets": targets, "documents": contexts.documents}.items():
         if values is not None and len(values) != len(contexts.contexts):
             raise BadInput(f"there are {len(values)} {what} for {len(contexts.contexts)} contexts: give one for each")
-    check_sizes({WEIGHT: dense.weight, BIAS: dense.bias, "contexts": contexts.contexts})
+    largest = max(float(contexts.contexts.max()), -float(contexts.contexts.min()))
+    if largest > MAX_CONTEXT:
+        raise BadInput(f"contexts hold numbers up to {largest:.3g}, over {MAX_CONTEXT:g}: divide all of them")
     if targets is not None and targets.size and (targets.min() < 0 or targets.max() >= dense.classes):
         raise BadInput(f"targets go from {targets.min()} to {targets.max()} but classes from 0 to {dense.classes - 1}")
