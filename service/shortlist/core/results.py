@@ -139,6 +139,12 @@ class PlanResult:
             coverage=self.coverage,
         )
 
+    def take(self, rows: IdArray) -> PlanResult:
+        """Some rows [b] of a result without weights."""
+        risk = None if self.risk is None else self.risk[rows]
+        numbers = self.ids[rows], self.logits[rows], self.log_normalizer[rows], self.scored[rows]
+        return PlanResult(*numbers, risk=risk, coverage=self.coverage)
+
     def topk(self, normalizer: str) -> TopK:
         """Normalise: log-probabilities are the logits less each row's log-normalizer."""
         by_row = self.log_normalizer[0] if len(self.ids) == 1 else self.log_normalizer[:, None]  # a scalar is faster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any, Self
 
@@ -20,7 +19,7 @@ from shortlist.plans.common.normalizer import check_overflow, cover_classes, log
 from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
-from .search import BaseLayer, correct_normalizer, merge_changed, overlay_logits, search_unchanged
+from .search import BaseLayer, correct_normalizer, overlay_logits, search_changed
 
 
 class LiveHead(Head):
@@ -77,11 +76,8 @@ class LiveHead(Head):
         if changes is None or bias is not None or not len(contexts):
             return super().run(plan, contexts, k, class_filter, bias)
         asked = choose_asked(plan, k, changes)
-        base = search_unchanged(partial(super().run, plan), contexts, k, asked, class_filter, changes)
-        lists = class_filter
-        if lists.permitted is not None:
-            lists = replace(lists, permitted=None)  # marks of named sets know no items that were added
-        return merge_changed(base, contexts, changes, lists, self.open_base_layer(plan, changes))
+        search, layer = partial(super().run, plan), self.open_base_layer(plan, changes)
+        return search_changed(search, contexts, k, asked, class_filter, changes, layer)
 
     def open_base_layer(self, plan: Plan, changes: Snapshot) -> BaseLayer:
         """What the bundle says of its own classes; `plan` has its distribution, or leaves it to the dense layer."""

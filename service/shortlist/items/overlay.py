@@ -11,12 +11,13 @@ import numpy as np
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
+from shortlist.kernels.changes import CompiledMerge, RowSet
 from shortlist.kernels.exact_rows import CompiledGather
-from shortlist.kernels.growing_previews import GrowingPreviews, PreviewedClasses
+from shortlist.kernels.growing_previews import GrowingPreviews
 
 from .batch import ItemBatch, Key
 from .names import GrowingNames, follow_nobody
-from .table import MIN_PREVIEWED_ITEMS, MIN_ROWS, NEVER, ItemTable
+from .table import MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
 DEAD_DIVISOR = 4  # of the rows that are items: so many may be none any more
@@ -59,19 +60,20 @@ class Snapshot:
         return (~self.table.mark_living(self.size, self.moment)).nonzero()[0]
 
     @cached_property
-    def previewed_items(self) -> PreviewedClasses | None:
-        """The best changed items of rows, and how much all weigh; None where they are few, or have no previews."""
-        previews, count = self.table.previews, self.size - self.dead_rows.size
-        if previews is None or not previews.size >= self.size or count < MIN_PREVIEWED_ITEMS:
+    def hidden_rows(self) -> RowSet | None:
+        """The hidden classes, by previews where these are many; None without loops."""
+        if self.previews is None:
             return None
-        return previews.make_classes(self.table.places[: self.size], without=self.dead_rows)
+        is_previewed = self.previews.size >= self.hidden.size >= MIN_PREVIEWED
+        return RowSet(self.previews.rows, self.hidden[0], self.previews if is_previewed else None)
 
     @cached_property
-    def hidden_weight(self) -> PreviewedClasses | None:
-        """How much the hidden classes weigh together, nearly; None where they are few, or have no previews."""
-        if self.previews is None or not self.previews.size >= self.hidden.size >= MIN_PREVIEWED:
+    def merge(self) -> CompiledMerge | None:
+        """What merges answers of the bundle's classes with the changes; None without loops."""
+        hidden, items = self.hidden_rows, self.table.open_rows(self.size, self.moment)
+        if hidden is None or items is None:
             return None
-        return self.previews.open(self.hidden[0])
+        return CompiledMerge(hidden, items, self.table.ids, self.hidden_since, self.moment)
 
     def mark_hidden(self, ids: IdArray) -> BoolArray:
         """Whether each of the bundle's classes `ids` [...] is hidden; what -1 gets means nothing."""

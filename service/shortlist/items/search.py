@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -23,11 +22,11 @@ from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.list_ways import put_rows
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
-from .scores import ItemScores
 from .table import repeat_rows
 
 SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
 LEAST_SHARE = 1e-7  # of a normaliser: what float32 tells of it; less cannot be left of one
+MOST_BANNED = 4096  # ids of a list that native loops look through for each item
 # Of a normaliser that is left: where it is less, what is left is summed anew. Of estimates it is off by less than those
 DOUBTFUL_SHARE, DOUBTFUL_ESTIMATE = 0.01, 1e-4
 
@@ -48,23 +47,58 @@ class BaseLayer(NamedTuple):
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]  # contexts [b, d], k, their lists
 
 
-def search_unchanged(
-    search: Search, contexts: FloatArray, k: int, asked: int | None, class_filter: ClassFilter, changes: Snapshot
+def search_changed(
+    search: Search,
+    contexts: FloatArray,
+    k: int,
+    asked: int | None,
+    class_filter: ClassFilter,
+    changes: Snapshot,
+    layer: BaseLayer,
 ) -> PlanResult:
-    """The k best of the bundle's permitted classes that were not changed. asked: of how many, None for a ban of all."""
-    lists = keep_base_lists(class_filter, changes)
-    if not changes.hidden.size:
-        return search(contexts, k, lists)
-    if asked is None:
-        return search(contexts, k, hide_changed(lists, changes))
-    result, short = drop_changed(search(contexts, asked, lists), k, changes)
-    if len(short) == len(contexts):
-        return search(contexts, k, hide_changed(lists, changes))
-    if short.size:
-        others = search(contexts[short], k, hide_changed(lists.take(short), changes))
-        put = result.put if result.risk is None and others.risk is None else partial(put_rows, result)
-        put(short, others)
+    """The k best of a head's classes and of changed items. asked: of how many classes, None for a ban of all hidden.
+
+    Where normalisers are estimates and lists only ban, one native call merges what was found: the same result but for
+    what rounds, faster.
+    """
+    base_lists = keep_base_lists(class_filter, changes)
+    found = search(contexts, *(k, hide_changed(base_lists, changes)) if asked is None else (asked, base_lists))
+    lists = class_filter.without_marks()  # they know no items that were added
+    merge = changes.merge if layer.is_estimate and bans_few(lists) else None
+    if merge is None:
+        return merge_found(search, found, contexts, k, base_lists, lists, changes, layer)
+    result = merge(found, contexts, k, lists)
+    left = (result.scored < 0).nonzero()[0]
+    if left.size:
+        some = found.take(left), contexts[left], k, base_lists.take(left), lists.take(left)
+        put_rows(result, left, merge_found(search, *some, changes, layer))
     return result
+
+
+def bans_few(lists: ClassFilter) -> bool:
+    """Whether there are no lists but of few banned classes."""
+    bans = lists.ban, lists.hidden
+    few = all(ids is None or (isinstance(ids, np.ndarray) and ids.shape[1] <= MOST_BANNED) for ids in bans)
+    return few and lists.allow is None and lists.forced is None
+
+
+def merge_found(
+    search: Search,
+    found: PlanResult,
+    contexts: FloatArray,
+    k: int,
+    base_lists: ClassFilter,
+    lists: ClassFilter,
+    changes: Snapshot,
+    layer: BaseLayer,
+) -> PlanResult:
+    """The k best of classes that were `found` [B, n] by `base_lists`, of others where these are too few, and of items."""
+    best, short = drop_changed(found, k, changes)
+    if len(short) == len(contexts):
+        best = search(contexts, k, hide_changed(base_lists, changes))
+    elif short.size:
+        put_rows(best, short, search(contexts[short], k, hide_changed(base_lists.take(short), changes)))
+    return merge_changed(best, contexts, changes, lists, layer)
 
 
 def drop_changed(found: PlanResult, k: int, changes: Snapshot) -> tuple[PlanResult, IdArray]:
@@ -148,32 +182,19 @@ def merge_changed(
 def merge_rows(
     base: PlanResult, contexts: FloatArray, changes: Snapshot, class_filter: ClassFilter, layer: BaseLayer
 ) -> PlanResult:
-    """The same of so few rows that all logits of changed items fit.
-
-    Where normalisers are estimates, the best changed items are found by previews; all are scored where others may be
-    among the k best of some row.
-    """
+    """The same of so few rows that all logits of changed items fit."""
     are_estimates = layer.is_estimate & (base.scored != changes.base_classes)
-    finds_best = class_filter.allow is None and are_estimates.all()
-    scores = (ItemScores.find_best if finds_best else ItemScores.find_all)(contexts, changes)
-    merged = merge_scores(base, scores, changes, class_filter)
-    if scores.bounds is not None and (merged.logits[:, -1] <= scores.bounds).any():
-        merged = merge_scores(base, ItemScores.find_all(contexts, changes), changes, class_filter)
-    normalizer = correct_normalizer(base.log_normalizer, contexts, scores.log_sums, are_estimates, changes, layer)
-    merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
-    return merged
-
-
-def merge_scores(base: PlanResult, scores: ItemScores, changes: Snapshot, class_filter: ClassFilter) -> PlanResult:
-    """The k best of `base` [B, k] and of the changed items that have scores; the normaliser is that of `base`."""
+    logits = changes.score(contexts)
+    added = changes.table.sum_logits(logits)
+    normalizer = correct_normalizer(base.log_normalizer, contexts, added, are_estimates, changes, layer)
     merged = PlanResult(
-        base.ids.copy(), base.logits.copy(), base.log_normalizer, count_scored(base, changes), risk=base.risk
+        base.ids.copy(), base.logits.copy(), normalizer, count_scored(base, changes), risk=base.risk
     )
     if class_filter.forced is not None:
         blank_changed(merged, class_filter.forced, changes)
-    if scores.logits.shape[1]:
-        for row, row_logits in enumerate(scores.logits):
-            merge_row(merged, row, row_logits, scores.ids if scores.ids.ndim == 1 else scores.ids[row], class_filter)
+    for row, row_logits in enumerate(logits if changes.size else ()):
+        merge_row(merged, row, row_logits, changes.ids, class_filter)
+    merged.log_normalizer = np.maximum(normalizer, changes.table.sum_logits(merged.logits))  # they are distinct
     return merged
 
 
@@ -216,13 +237,13 @@ def sum_hidden(contexts: FloatArray, are_estimates: BoolArray, changes: Snapshot
     """[B] the logs of the sums of exp(logit) over the bundle's classes that were changed; near ones of estimates."""
     if not changes.hidden.size:
         return np.full(len(contexts), -np.inf, np.float32)
-    weight = changes.hidden_weight if are_estimates.any() else None
-    if weight is None:
+    rows = changes.hidden_rows if are_estimates.any() else None
+    if rows is None:
         return changes.table.sum_logits(layer.score(contexts, repeat_rows(changes.hidden, len(contexts))))
-    sums, others = weight.sum(contexts), ~are_estimates
+    sums, others = rows.sum(contexts), ~are_estimates
     if others.any():
-        rows = contexts[others]
-        sums[others] = changes.table.sum_logits(layer.score(rows, repeat_rows(changes.hidden, len(rows))))
+        exact = layer.score(contexts[others], repeat_rows(changes.hidden, int(others.sum())))
+        sums[others] = changes.table.sum_logits(exact)
     return sums
 
 

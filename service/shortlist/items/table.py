@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
+from shortlist.kernels.changes import RowSet
 from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.growing_previews import GrowingPreviews
@@ -12,7 +13,7 @@ from shortlist.kernels.native.library import open_kernels
 from shortlist.plans.common.normalizer import log_sum_exp
 
 MIN_ROWS = 1024
-MIN_PREVIEWED_ITEMS = 16384  # rows; the exact logits of fewer take no longer
+MIN_PREVIEWED_ITEMS = 4096  # rows; the exact logits of fewer take no longer
 NEVER = np.iinfo(np.int32).max  # a moment that does not come
 
 
@@ -45,6 +46,13 @@ class ItemTable:
         if self.previews is not None and self.size >= MIN_PREVIEWED_ITEMS:
             self.previews.append(self.places[self.previews.size : self.size])
         return first
+
+    def open_rows(self, rows: int, moment: int) -> RowSet | None:
+        """The first `rows` rows that are items at a moment, by previews where these are many; None without loops."""
+        if self.gather is None:
+            return None
+        is_previewed = self.previews is not None and self.previews.size >= rows >= MIN_PREVIEWED_ITEMS
+        return RowSet(self.gather, self.places[:rows], self.previews if is_previewed else None, self.ends, moment)
 
     def mark_living(self, rows: int, moment: int) -> BoolArray:
         """Which [rows] of the first `rows` rows are items at a moment."""

@@ -109,6 +109,28 @@ struct sets {
     float logit_scale, soft_cap; /* of clusters; soft_cap: 0 for none */
 };
 
+/* Some rows of a layer: those at `places` [count]. ends: [count], the moment from which on each counts no more, or NULL.
+ * previews: of the rows in this order, with `scale` and `shift`, as a second stage has them; NULL where all are scored
+ * exactly. largest_norm, largest_rounding: lengths, of a row by its levels and of what rounding took from one. */
+struct row_set {
+    const struct exact_rows *rows;
+    const int64_t *places;
+    const int32_t *ends;
+    const uint8_t *previews;
+    const float *scale, *shift;
+    int64_t count, moment, lines;
+    float largest_norm, largest_rounding;
+};
+
+/* What became of a layer's `classes`: those of `hidden` count no more, the items with ids `item_ids` do as well.
+ * hidden_since: [classes], the moment from which on each is hidden; `moment`: that of the look at them. */
+struct changes {
+    const struct row_set *hidden, *items;
+    const int64_t *item_ids;
+    const int32_t *hidden_since;
+    int64_t classes, moment;
+};
+
 /* k and the plan's settings of these names, which gates do not look at. */
 struct screen_limits {
     int64_t k, probes;
@@ -222,6 +244,21 @@ struct kernels {
      * there is no memory. */
     int64_t (*answer_rows_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                                    int64_t count, int64_t threads, int64_t *ids);
+
+    /* Writes the logs of the sums of exp(logit) over the rows of a set, of contexts [count, dim], to `sums` [count]; near
+     * ones where there are previews. Returns 0 where there is no memory for it. */
+    int64_t (*sum_row_set)(const struct row_set *set, const float *contexts, int64_t count, float *sums);
+
+    /* Merges answers of a layer with what became of it: of `asked` classes found for each of contexts [count, dim],
+     * found_ids and found_logits [count, asked], with log-normalizers that are estimates and numbers of scored classes
+     * [count], into the k best that are not hidden and of the items, but for banned ones. ids and logits [count, k],
+     * normalizers and scored [count] are written; `scored` is -1 for a row that this cannot decide: too few are left,
+     * others than the best previews may be among the k best, all classes were scored, or hardly any weight is left.
+     * Returns 0 where there is no memory for it. */
+    int64_t (*merge_changes)(const struct changes *changes, const struct lists *lists, const float *contexts,
+                             int64_t count, int64_t asked, int64_t k, const int64_t *found_ids,
+                             const float *found_logits, const float *found_normalizers, const int32_t *found_scored,
+                             int64_t *ids, float *logits, float *normalizers, int32_t *scored);
 
     /* Proves the k best classes of contexts [count, dim]: writes ids and logits [count, k], log-normalizers [count],
      * by how many nats log-probabilities may be off [count], and how many classes were scored exactly [count]. An error

@@ -34,6 +34,8 @@ class Kernels:
     score_sets: Function
     score_all_sets: Function
     answer_rows_of_sets: Function
+    sum_row_set: Function
+    merge_changes: Function
     prove_rows: Function
     sample_rows: Function
     bound_rows: Function
@@ -68,6 +70,8 @@ PROTOTYPES = {
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
     "answer_rows_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
+    "sum_row_set": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY),
+    "merge_changes": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, *[c_int64] * 3, *[ARRAY] * 8),
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
     "sample_rows": CFUNCTYPE(
         c_int64, *[STRUCT] * 3, *[ARRAY] * 3, c_int64, c_float, ARRAY, c_int64, *[ARRAY] * 5, c_int64

@@ -1,4 +1,5 @@
 /* All loops of one target, and the table that names them. A target includes this after its own products of bytes. */
+#include "changes.h"
 #include "dense_layer.h"
 #include "grouped_answers.h"
 #include "mixture_answers.h"
@@ -46,6 +47,8 @@ const struct kernels KERNELS = {
     .score_sets = score_sets,
     .score_all_sets = score_all_sets,
     .answer_rows_of_sets = answer_rows_of_sets,
+    .sum_row_set = sum_row_set,
+    .merge_changes = merge_changes,
     .prove_rows = prove_rows,
     .sample_rows = sample_rows,
     .bound_rows = bound_rows,

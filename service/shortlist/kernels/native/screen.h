@@ -97,7 +97,10 @@ static int allocate_set_scratch(const struct sets *sets, struct set_scratch *scr
 }
 
 static void free_set_scratch(const struct sets *sets, struct set_scratch *scratch) {
-    free(sets->stage ? (void *)scratch->previews.ids : scratch->products);
+    if (sets->stage)
+        give_memory(scratch->previews.ids);
+    else
+        free(scratch->products);
 }
 
 INLINE void score_row_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *context,

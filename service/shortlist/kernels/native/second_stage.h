@@ -5,6 +5,7 @@
 #include "clusters.h"
 #include "digits.h"
 #include "exact_rows.h"
+#include "memory.h"
 #include "select.h"
 
 /* Intermediate results of a row, allocated once for all rows of a call; every place is for two clusters. */
@@ -18,11 +19,11 @@ struct preview_scratch {
 
 static int64_t count_preview_columns(const struct second_stage *stage) { return stage->lines * LANE_BYTES; }
 
-/* 0 where there is no memory; `ids` is what has to be freed. */
+/* 0 where there is no memory; `ids` is what has to be given back. */
 static int allocate_previews(const struct sets *sets, struct preview_scratch *scratch) {
     int64_t classes = 2 * sets->largest + LANES, columns = count_preview_columns(sets->stage);
     int64_t class_bytes = sizeof(int64_t) + 3 * sizeof(float) + sizeof(int32_t);
-    char *memory = malloc(classes * class_bytes + columns * (sizeof(float) + 1));
+    char *memory = take_memory(classes * class_bytes + columns * (sizeof(float) + 1));
     if (!memory) return 0;
     scratch->ids = (int64_t *)memory;
     scratch->logits = (float *)(scratch->ids + classes), scratch->spare = scratch->logits + classes;

@@ -201,8 +201,10 @@ def drop_ids(ids: IdArray, banned: npt.NDArray[np.integer[Any]]) -> IdArray:
 
 
 def put_rows(result: PlanResult, rows: IdArray, other: PlanResult) -> None:
-    """Replace `rows` [b] of `result` by those of `other` [b, k], and their risk, NaN where nobody estimates one."""
+    """Replace `rows` [b] of `result` by those of `other` [b, k], and their risk, NaN where one of both estimates none."""
     result.put(rows, other)
+    if result.risk is None and other.risk is None:
+        return
     if result.risk is None:
         result.risk = np.full(len(result.ids), np.nan, np.float32)
     result.risk[rows] = np.nan if other.risk is None else other.risk

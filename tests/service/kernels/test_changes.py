@@ -1,0 +1,132 @@
+"""Merges of answers with changed rows against numpy, for every target: by previews and by exact logits alike."""
+
+import numpy as np
+import pytest
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.results import PlanResult
+from shortlist.kernels.changes import CompiledMerge, RowSet
+from shortlist.kernels.exact_rows import CompiledGather
+from shortlist.kernels.growing_previews import GrowingPreviews
+from shortlist.kernels.native import library
+
+from tests.support.kernels import list_targets
+
+CLASSES, ITEMS, ROWS, K, ASKED = 3000, 2000, 7, 10, 40
+MOMENT = 5
+LAYERS = {"plain": {"dim": 64}, "d = 19": {"dim": 19}, "soft cap": {"dim": 64, "logit_scale": 0.7, "soft_cap": 30.0}}
+
+
+@pytest.fixture(params=list_targets())
+def target(request, monkeypatch):
+    monkeypatch.setenv(library.VARIABLE, request.param)
+    yield request.param
+    library.open_target.cache_clear()
+
+
+class Catalogue:
+    """A layer of which some classes are hidden, and items of which some are gone."""
+
+    def __init__(self, dim, *, previewed, **finishing):
+        random = np.random.default_rng(0)
+        size = 0.15 if dim > 20 else 0.3
+        self.rows = CompiledGather((size * random.standard_normal((CLASSES, dim))).astype(np.float32), **finishing)
+        self.items = CompiledGather((size * random.standard_normal((ITEMS, dim))).astype(np.float32), **finishing)
+        self.contexts = random.standard_normal((ROWS, dim), np.float32) * 3
+        self.hidden = random.permutation(CLASSES)[:900]
+        self.hidden_since = np.full(CLASSES, MOMENT + 1, np.int32)
+        self.hidden_since[self.hidden] = random.integers(1, MOMENT + 1, 900)
+        self.ends = np.where(np.arange(ITEMS) % 3, MOMENT + 1, MOMENT).astype(np.int32)
+        self.ids = CLASSES + random.permutation(ITEMS)
+        hidden = self.open(self.rows, self.hidden, previewed)
+        items = self.open(self.items, np.arange(ITEMS), previewed, self.ends, MOMENT)
+        self.merge = CompiledMerge(hidden, items, self.ids, self.hidden_since, MOMENT)
+
+    @staticmethod
+    def open(rows, places, previewed, *times):
+        previews = GrowingPreviews(rows)
+        previews.append(places)
+        return RowSet(rows, places, previews if previewed else None, *times)
+
+    def score(self, rows, count):
+        return rows(self.contexts, np.broadcast_to(np.arange(count), (ROWS, count)))
+
+    def find(self, asked=ASKED):
+        """The best of all classes, as a search that estimates normalisers would return them."""
+        logits = self.score(self.rows, CLASSES)
+        ids = np.argsort(-logits, axis=1)[:, :asked]
+        normalizers = np.log(np.exp(logits.astype(np.float64)).sum(axis=1)).astype(np.float32)
+        risk = np.full(ROWS, 0.01, np.float32)
+        best = np.take_along_axis(logits, ids, axis=1)
+        return PlanResult(ids, best, normalizers, np.full(ROWS, 500, np.int32), risk=risk)
+
+    def answer(self, bans=()):
+        """Ids, logits and normalisers of what is left."""
+        logits = np.full((ROWS, CLASSES + ITEMS), -np.inf)
+        logits[:, :CLASSES] = self.score(self.rows, CLASSES)
+        logits[:, self.hidden] = -np.inf
+        logits[:, self.ids] = np.where(self.ends > MOMENT, self.score(self.items, ITEMS), -np.inf)
+        normalizers = np.log(np.exp(logits).sum(axis=1))
+        logits[:, list(bans)] = -np.inf
+        ids = np.argsort(-logits, axis=1, kind="stable")[:, :K]
+        return ids, np.take_along_axis(logits, ids, axis=1), normalizers
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request):
+    return LAYERS[request.param]
+
+
+@pytest.mark.parametrize("previewed", [False, True])
+def test_merges_are_what_is_left_of_all(target, layer, previewed):
+    catalogue = Catalogue(previewed=previewed, **layer)
+    merged = catalogue.merge(catalogue.find(), catalogue.contexts, K, UNRESTRICTED)
+    ids, logits, normalizers = catalogue.answer()
+    assert (ids >= CLASSES).any()
+    assert (ids < CLASSES).any()
+    np.testing.assert_array_equal(merged.scored, 500 + ITEMS)
+    np.testing.assert_array_equal(merged.ids, ids)
+    np.testing.assert_array_equal(merged.logits, logits.astype(np.float32))
+    np.testing.assert_allclose(merged.log_normalizer, normalizers, atol=0.003 if previewed else 1e-4)
+    assert merged.risk is not None
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+def test_banned_items_are_in_no_answer(target, rows):
+    catalogue = Catalogue(64, previewed=True)
+    best = catalogue.answer()[0]
+    bans = np.unique(best[best >= CLASSES])[: 4 * K]
+    lists = ClassFilter(ban=np.tile(bans, (rows, 1)))
+    merged = catalogue.merge(catalogue.find(), catalogue.contexts, K, lists)
+    np.testing.assert_array_equal(merged.ids, catalogue.answer(bans)[0])
+
+
+def test_rows_of_which_too_few_classes_are_left_are_undecided(target):
+    catalogue = Catalogue(64, previewed=False)
+    found = catalogue.find(asked=K)
+    merged = catalogue.merge(found, catalogue.contexts, K, UNRESTRICTED)
+    left = np.isin(found.ids, catalogue.hidden).any(axis=1)
+    assert left.any()
+    np.testing.assert_array_equal(merged.scored < 0, left)
+
+
+def test_rows_that_all_classes_were_scored_of_are_undecided(target):
+    catalogue, found = Catalogue(64, previewed=False), Catalogue(64, previewed=False).find()
+    found.scored[2] = CLASSES
+    merged = catalogue.merge(found, catalogue.contexts, K, UNRESTRICTED)
+    np.testing.assert_array_equal(merged.scored < 0, np.arange(ROWS) == 2)
+
+
+def test_rows_whose_weight_is_nearly_all_hidden_are_undecided(target):
+    catalogue, found = Catalogue(64, previewed=True), Catalogue(64, previewed=True).find()
+    hidden = RowSet(catalogue.rows, catalogue.hidden).sum(catalogue.contexts)
+    found.log_normalizer[3] = hidden[3]
+    merged = catalogue.merge(found, catalogue.contexts, K, UNRESTRICTED)
+    np.testing.assert_array_equal(merged.scored < 0, np.arange(ROWS) == 3)
+
+
+def test_rows_that_count_no_more_weigh_nothing(target):
+    catalogue = Catalogue(64, previewed=False, soft_cap=30.0)
+    for previewed in (False, True):
+        ends = np.full(ITEMS, MOMENT, np.int32)
+        gone = catalogue.open(catalogue.items, np.arange(ITEMS), previewed, ends, MOMENT)
+        np.testing.assert_array_equal(gone.sum(catalogue.contexts), -np.inf)
