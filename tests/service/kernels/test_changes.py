@@ -26,7 +26,7 @@ def target(request, monkeypatch):
 class Catalogue:
     """A layer of which some classes are hidden, and items of which some are gone."""
 
-    def __init__(self, dim, *, previewed, **finishing):
+    def __init__(self, dim, *, previewed, hidden_previewed=None, **finishing):
         random = np.random.default_rng(0)
         size = 0.15 if dim > 20 else 0.3
         self.rows = CompiledGather((size * random.standard_normal((CLASSES, dim))).astype(np.float32), **finishing)
@@ -37,7 +37,7 @@ class Catalogue:
         self.hidden_since[self.hidden] = random.integers(1, MOMENT + 1, 900)
         self.ends = np.where(np.arange(ITEMS) % 3, MOMENT + 1, MOMENT).astype(np.int32)
         self.ids = CLASSES + random.permutation(ITEMS)
-        hidden = self.open(self.rows, self.hidden, previewed)
+        hidden = self.open(self.rows, self.hidden, previewed if hidden_previewed is None else hidden_previewed)
         items = self.open(self.items, np.arange(ITEMS), previewed, self.ends, MOMENT)
         self.merge = CompiledMerge(hidden, items, self.ids, self.hidden_since, MOMENT)
 
@@ -77,8 +77,9 @@ def layer(request):
 
 
 @pytest.mark.parametrize("previewed", [False, True])
-def test_merges_are_what_is_left_of_all(target, layer, previewed):
-    catalogue = Catalogue(previewed=previewed, **layer)
+@pytest.mark.parametrize("hidden_previewed", [False, True])
+def test_merges_are_what_is_left_of_all(target, layer, previewed, hidden_previewed):
+    catalogue = Catalogue(previewed=previewed, hidden_previewed=hidden_previewed, **layer)
     merged = catalogue.merge(catalogue.find(), catalogue.contexts, K, UNRESTRICTED)
     ids, logits, normalizers = catalogue.answer()
     assert (ids >= CLASSES).any()
@@ -86,7 +87,7 @@ def test_merges_are_what_is_left_of_all(target, layer, previewed):
     np.testing.assert_array_equal(merged.scored, 500 + ITEMS)
     np.testing.assert_array_equal(merged.ids, ids)
     np.testing.assert_array_equal(merged.logits, logits.astype(np.float32))
-    np.testing.assert_allclose(merged.log_normalizer, normalizers, atol=0.003 if previewed else 1e-4)
+    np.testing.assert_allclose(merged.log_normalizer, normalizers, atol=0.003 if previewed or hidden_previewed else 1e-4)
     assert merged.risk is not None
 
 

@@ -18,9 +18,10 @@ struct set_scores {
     float bound, log_sum;
 };
 
-static int allocate_for_set(const struct row_set *set, struct preview_scratch *scratch) {
-    struct second_stage stage = {.lines = set->lines};
-    struct sets sets = {.stage = &stage, .largest = set->count};
+/* For sets of up to so many rows, whether they have previews or not. */
+static int allocate_for_rows(int64_t count, int64_t dim, struct preview_scratch *scratch) {
+    struct second_stage stage = {.lines = (dim + LANE_BYTES - 1) / LANE_BYTES};
+    struct sets sets = {.stage = &stage, .largest = count};
     return allocate_previews(&sets, scratch);
 }
 
@@ -86,7 +87,7 @@ static struct set_scores score_row_set(const struct row_set *set, const float *c
 
 static int64_t sum_row_set(const struct row_set *set, const float *contexts, int64_t count, float *sums) {
     struct preview_scratch scratch;
-    if (!allocate_for_set(set, &scratch)) return 0;
+    if (!allocate_for_rows(set->count, set->rows->dim, &scratch)) return 0;
     for (int64_t row = 0; row < count; row++)
         sums[row] = score_row_set(set, contexts + row * set->rows->dim, &scratch).log_sum;
     give_memory(scratch.ids);
@@ -163,10 +164,11 @@ static int64_t merge_changes(const struct changes *changes, const struct lists *
                              int64_t *ids, float *logits, float *normalizers, int32_t *scored) {
     struct preview_scratch scratch;
     const struct row_set *hidden = changes->hidden, *items = changes->items;
-    if (!allocate_for_set(hidden->count > items->count ? hidden : items, &scratch)) return 0;
+    int64_t most = hidden->count > items->count ? hidden->count : items->count, dim = items->rows->dim;
+    if (!allocate_for_rows(most, dim, &scratch)) return 0;
     for (int64_t row = 0; row < count; row++) {
         struct merged_row merged = {ids + row * k, k, logits + row * k};
-        const float *context = contexts + row * items->rows->dim;
+        const float *context = contexts + row * dim;
         int64_t all = changes->classes, place = row * asked;
         normalizers[row] = found_normalizers[row];
         int is_done = found_scored[row] != all &&
