@@ -217,6 +217,50 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     return answers && differ("whole answers", fast, one, other, size);
 }
 
+static int32_t *make_moments(int64_t count) {
+    int32_t *moments = allocate_exactly(count * sizeof *moments);
+    for (int64_t i = 0; i < count; i++) moments[i] = (int32_t)pick(0, 9);
+    return moments;
+}
+
+/* Rows of a layer of `classes`, by previews or without, of which some count no more. */
+static struct row_set make_row_set(int64_t classes, int64_t dim, int64_t moment) {
+    struct exact_rows *rows = allocate_exactly(sizeof *rows);
+    struct row_set set = {.rows = rows, .count = pick(0, 2) ? pick(0, 40) : pick(0, 700), .moment = moment,
+                          .lines = divide_up(dim, 4), .largest_norm = 1, .largest_rounding = 0.01f};
+    *rows = (struct exact_rows){make_floats(classes * dim), pick(0, 1) ? make_floats(classes) : NULL, NULL, classes,
+                                dim, pick_float(), pick(0, 1) * 30.0f};
+    set.places = make_ids(set.count, classes);
+    if (pick(0, 1)) set.ends = make_moments(set.count);
+    if (!pick(0, 1)) return set;
+    int64_t blocks = set.count ? divide_up(set.count, LANES) : 1;
+    set.previews = make_lines(blocks * set.lines);
+    set.scale = make_positive(blocks * LANES, 0.01f), set.shift = make_floats(blocks * LANES);
+    return set;
+}
+
+static int fuzz_changes(const struct kernels *fast, const struct kernels *plain) {
+    int64_t classes = pick(1, 60), dim = pick(1, 90), count = pick(1, 4), k = pick(1, 12), asked = k + pick(0, 9);
+    int64_t moment = pick(0, 9), found = count * asked;
+    struct row_set hidden = make_row_set(classes, dim, moment), items = make_row_set(classes, dim, moment);
+    struct changes changes = {&hidden, &items, make_ids(items.count, 3 * classes), make_moments(classes), classes,
+                              moment};
+    float *contexts = make_floats(count * dim), *logits = make_floats(found), *normalizers = make_floats(count);
+    int32_t *scored = allocate_exactly(count * sizeof *scored);
+    int64_t *ids = make_ids(found, classes);
+    for (int64_t i = 0; i < count; i++) scored[i] = (int32_t)pick(1, classes), normalizers[i] += 50;
+    const struct lists *lists = make_lists(count, classes);
+    struct results left = make_results(count, k), right = make_results(count, k);
+    fast->sum_row_set(&hidden, contexts, count, left.normalizers);
+    plain->sum_row_set(&hidden, contexts, count, right.normalizers);
+    if (differ("sums of rows", fast, left.normalizers, right.normalizers, count * 4)) return 1;
+    fast->merge_changes(&changes, lists, contexts, count, asked, k, ids, logits, normalizers, scored, left.ids,
+                        left.logits, left.normalizers, left.scored);
+    plain->merge_changes(&changes, lists, contexts, count, asked, k, ids, logits, normalizers, scored, right.ids,
+                         right.logits, right.normalizers, right.scored);
+    return compare("merged rows", fast, left, right, count, k);
+}
+
 static struct certificate make_certificate(const struct exact_rows *exact) {
     int64_t dim = exact->dim, classes = exact->classes, blocks = divide_up(classes, LANES), block_rows = 1;
     while (block_rows * block_rows < dim) block_rows++;
@@ -326,7 +370,7 @@ int main(int count, char **arguments) {
     uint64_t first = count > 1 ? strtoull(arguments[1], NULL, 10) : 1;
     uint64_t runs = count > 2 ? strtoull(arguments[2], NULL, 10) : 1000;
     static int (*const parts[])(const struct kernels *, const struct kernels *) = {
-        fuzz_exact_rows, fuzz_grouped, fuzz_mixture, fuzz_sets, fuzz_proofs, fuzz_ranks, fuzz_layers};
+        fuzz_exact_rows, fuzz_grouped, fuzz_mixture, fuzz_sets, fuzz_changes, fuzz_proofs, fuzz_ranks, fuzz_layers};
     static const char *const names[] = {"avx512vnni", "avxvnni", "avx2", "neon", "portable"};
     const struct kernels *plain = find_kernels("portable");
 #ifdef EMULATE

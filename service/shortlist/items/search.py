@@ -92,7 +92,7 @@ def merge_found(
     changes: Snapshot,
     layer: BaseLayer,
 ) -> PlanResult:
-    """The k best of classes that were `found` [B, n] by `base_lists`, of others where these are too few, and of items."""
+    """The k best of classes `found` [B, n] by `base_lists`, of others where these are too few, and of items."""
     best, short = drop_changed(found, k, changes)
     if len(short) == len(contexts):
         best = search(contexts, k, hide_changed(base_lists, changes))
@@ -187,9 +187,7 @@ def merge_rows(
     logits = changes.score(contexts)
     added = changes.table.sum_logits(logits)
     normalizer = correct_normalizer(base.log_normalizer, contexts, added, are_estimates, changes, layer)
-    merged = PlanResult(
-        base.ids.copy(), base.logits.copy(), normalizer, count_scored(base, changes), risk=base.risk
-    )
+    merged = PlanResult(base.ids.copy(), base.logits.copy(), normalizer, count_scored(base, changes), risk=base.risk)
     if class_filter.forced is not None:
         blank_changed(merged, class_filter.forced, changes)
     for row, row_logits in enumerate(logits if changes.size else ()):

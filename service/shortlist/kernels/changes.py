@@ -1,4 +1,4 @@
-"""Rows of a layer that count no more, or were added, by the native library: how much they weigh, and the best of all."""
+"""Rows that were hidden and added, by the native library: how much they weigh, and the best of all that are left."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ class RowSet:
 class CompiledMerge:
     """Merges answers of a layer with what became of it. Threads may share it."""
 
-    def __init__(
-        self, hidden: RowSet, items: RowSet, item_ids: IdArray, hidden_since: IntArray, moment: int
-    ) -> None:
+    def __init__(self, hidden: RowSet, items: RowSet, item_ids: IdArray, hidden_since: IntArray, moment: int) -> None:
         """hidden: rows of the layer that count no more. items: rows that do as well, with `item_ids` [n].
 
         hidden_since: [V] int32, the moment from which on each class is hidden. moment: of this look at them.
@@ -98,12 +96,10 @@ class CompiledMerge:
         result = empty_result(len(contexts), k)
         result.risk = found.risk
         asked = found.ids.shape[1]
-        given = [found.ids, found.logits, found.log_normalizer, found.scored]
-        arrays = [as_carray(each) for each in (contexts, *given)]
+        best = as_carray(found.ids), as_carray(found.logits)
+        arrays = as_carray(contexts), *best, as_carray(found.log_normalizer), as_carray(found.scored)
         written = result.ids, result.logits, result.log_normalizer, result.scored
         lists = point_at_lists(class_filter, len(contexts))
         contexts_at, *others = map(point_at, (*arrays, *written))
-        check_memory(
-            self.kernels.merge_changes(self.struct, lists, contexts_at, len(contexts), asked, k, *others)
-        )
+        check_memory(self.kernels.merge_changes(self.struct, lists, contexts_at, len(contexts), asked, k, *others))
         return result

@@ -87,7 +87,9 @@ def test_merges_are_what_is_left_of_all(target, layer, previewed, hidden_preview
     np.testing.assert_array_equal(merged.scored, 500 + ITEMS)
     np.testing.assert_array_equal(merged.ids, ids)
     np.testing.assert_array_equal(merged.logits, logits.astype(np.float32))
-    np.testing.assert_allclose(merged.log_normalizer, normalizers, atol=0.003 if previewed or hidden_previewed else 1e-4)
+    np.testing.assert_allclose(
+        merged.log_normalizer, normalizers, atol=0.003 if previewed or hidden_previewed else 1e-4
+    )
     assert merged.risk is not None
 
 

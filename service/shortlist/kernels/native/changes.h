@@ -27,7 +27,8 @@ static int allocate_for_rows(int64_t count, int64_t dim, struct preview_scratch 
 
 /* Rows that count no more get -inf. */
 static void drop_ended_rows(const struct row_set *set, float *logits) {
-    for (int64_t i = 0; set->ends && i < set->count; i++) logits[i] = set->ends[i] > set->moment ? logits[i] : -INFINITY;
+    for (int64_t i = 0; set->ends && i < set->count; i++)
+        if (set->ends[i] <= set->moment) logits[i] = -INFINITY;
 }
 
 /* Previews of all rows; returns by how much each may be off, by the inequality of Cauchy and Schwarz: a preview is the
@@ -131,8 +132,8 @@ static void take_items(const struct changes *changes, const struct lists *lists,
     }
 }
 
-/* The log-normalizer without what is `hidden` and with what was added, all logs of sums; NAN where hardly anything of it
- * is left. */
+/* The log-normalizer without what is `hidden` and with what was added, all logs of sums; NAN where hardly anything of
+ * it is left. */
 static float correct_normalizer(float normalizer, float hidden, float added) {
     double peak = normalizer > added ? normalizer : added, whole = exp(normalizer - peak);
     double rest = whole - exp(hidden - peak);

@@ -109,9 +109,9 @@ struct sets {
     float logit_scale, soft_cap; /* of clusters; soft_cap: 0 for none */
 };
 
-/* Some rows of a layer: those at `places` [count]. ends: [count], the moment from which on each counts no more, or NULL.
- * previews: of the rows in this order, with `scale` and `shift`, as a second stage has them; NULL where all are scored
- * exactly. largest_norm, largest_rounding: lengths, of a row by its levels and of what rounding took from one. */
+/* Some rows of a layer: those at `places` [count]. ends: [count], the moment from which on each counts no more, or
+ * NULL. previews: of the rows in this order, with `scale` and `shift`, as a second stage has them; NULL where all are
+ * scored exactly. largest_norm, largest_rounding: lengths, of a row by its levels and of what rounding took. */
 struct row_set {
     const struct exact_rows *rows;
     const int64_t *places;
@@ -245,8 +245,8 @@ struct kernels {
     int64_t (*answer_rows_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                                    int64_t count, int64_t threads, int64_t *ids);
 
-    /* Writes the logs of the sums of exp(logit) over the rows of a set, of contexts [count, dim], to `sums` [count]; near
-     * ones where there are previews. Returns 0 where there is no memory for it. */
+    /* Writes the logs of the sums of exp(logit) over the rows of a set, of contexts [count, dim], to `sums` [count];
+     * near ones where there are previews. Returns 0 where there is no memory for it. */
     int64_t (*sum_row_set)(const struct row_set *set, const float *contexts, int64_t count, float *sums);
 
     /* Merges answers of a layer with what became of it: of `asked` classes found for each of contexts [count, dim],

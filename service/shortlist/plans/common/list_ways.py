@@ -201,7 +201,7 @@ def drop_ids(ids: IdArray, banned: npt.NDArray[np.integer[Any]]) -> IdArray:
 
 
 def put_rows(result: PlanResult, rows: IdArray, other: PlanResult) -> None:
-    """Replace `rows` [b] of `result` by those of `other` [b, k], and their risk, NaN where one of both estimates none."""
+    """Replace `rows` [b] of `result` by those of `other` [b, k], and their risk, NaN where one of both has none."""
     result.put(rows, other)
     if result.risk is None and other.risk is None:
         return
