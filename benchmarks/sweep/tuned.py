@@ -27,7 +27,6 @@ from benchmarks.datasets.registry import DataSet
 from .peers import LEAST_P1, LEAST_P5
 
 PROMISES = (0.9, 0.95, 0.97, 0.99)
-LAST_DIVISORS = (2, 4)  # of all classes, that the second look opens
 OPENED_SHARES = (0.125, 0.1875, 0.25, 0.375, 0.5)  # of the classes that the export opens
 CANDIDATE_SHARES = (0.375, 0.5, 0.75)
 TUNED_K = 5
@@ -74,14 +73,11 @@ def list_settings(head: Head) -> list[Setting]:
     """Every setting that is tried, beside the head as it is: fewer classes at each stage, and less sure rows."""
     exported = head.manifest.settings.model_dump()
     settings = []
-    grid = itertools.product(PROMISES, OPENED_SHARES, CANDIDATE_SHARES, LAST_DIVISORS)
-    for promise, opened, candidates, divisor in grid:
+    for promise, opened, candidates in itertools.product(PROMISES, OPENED_SHARES, CANDIDATE_SHARES):
         least = max(exported["full_view"], round(candidates * exported["candidates"]))
         most = max(least, round(opened * exported["opened"]))
         previewed = max(least, most // PREVIEWED_DIVISOR)
-        last = head.manifest.classes // divisor
-        counts = {"opened": most, "last_opened": last, "previewed": previewed, "candidates": least}
-        settings.append({"promise": promise, **counts})
+        settings.append({"promise": promise, "opened": most, "previewed": previewed, "candidates": least})
     return settings
 
 

@@ -46,7 +46,6 @@ class GroupedOptions(Options):
     opened: int | None = Field(
         default=None, ge=1, description="M classes of groups opened; V/3 to 14,336, V/6 to 131,072"
     )
-    last_opened: int | None = Field(default=None, ge=1, description="the same of a row's second look; V/2 to 262,144")
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; M/2")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192, 128 to 4,096")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
@@ -89,7 +88,7 @@ class GroupedMethod(DenseMethod):
         with torch.inference_mode(not method_options.tail_terms):  # terms are fitted by their gradients
             count = count_rows(progress, "tail", contexts[:fitted_rows])
             module.fit_tail(rows[shuffled[:fitted_rows]], method_options.tail_terms, seed, count)
-        searched = method_options.model_dump(include={"opened", "last_opened", "previewed", "candidates", "full_view"})
+        searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         beside = module.full_view if method_options.tail_terms else None
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit, tail_beside=beside)
         fit = method_options.model_dump(exclude={*searched, "promise"}) | {

@@ -126,7 +126,7 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
     if permitted.size < MIN_PERMITTED:
         return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
-    search = Search(list_looks(plan.settings, k, plan.order.size, True), k, plan.beside, UNWEIGHTED, NEVER_ENOUGH)
+    search = Search(list_looks(plan.settings, k, plan.order.size), k, plan.beside, UNWEIGHTED, NEVER_ENOUGH)
     result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None
     if result.risk[0] > SURE_MISS:

@@ -146,13 +146,9 @@ class CascadeSettings(PlanSettings):
 class GroupedSettings(PlanSettings):
     """Plan `grouped`."""
 
-    adjustable: ClassVar[tuple[str, ...]] = ("opened", "last_opened", "previewed", "candidates", "full_view", "promise")
+    adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view", "promise")
 
     opened: Count = Field(description="classes in the groups that are opened, previewed by some columns; N at least")
-    last_opened: Count | None = Field(
-        default=None,
-        description="the same of a row's second look where it has no lists; half of all, of millions twice `opened`",
-    )
     previewed: Count = Field(description="of those, classes previewed by all columns; half of them at least")
     candidates: Count = Field(description="of those, how many are scored by their int8 rows")
     full_view: Count = Field(description="of those, how many are scored exactly")

@@ -62,7 +62,8 @@ def search_changed(
     what rounds, faster.
     """
     base_lists = keep_base_lists(class_filter, changes)
-    found = search(contexts, *(k, hide_changed(base_lists, changes)) if asked is None else (asked, base_lists))
+    hides = asked is None and changes.hidden.size
+    found = search(contexts, asked or k, hide_changed(base_lists, changes) if hides else base_lists)
     lists = class_filter.without_marks()  # they know no items that were added
     merge = changes.merge if layer.is_estimate and bans_few(lists) else None
     if merge is None:

@@ -171,7 +171,7 @@ class GroupedPlan(Plan):
         marked: how many classes marks permit; 0 without marks.
         """
         settings, make = self.settings, partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed)
-        looks = list_looks(settings, k, self.order.size, restricts)
+        looks = list_looks(settings, k, self.order.size)
         if marked:
             looks = list_marked_looks(settings, k, self.order.size, marked)
         if settings.promise is not None:

@@ -29,7 +29,7 @@ def test_changes_give_other_settings():
 @pytest.mark.parametrize(
     ("settings", "changes", "sentence"),
     [
-        (GROUPED, {"preview": 3}, "no setting 'preview' to change: choose from opened, last_opened, previewed"),
+        (GROUPED, {"preview": 3}, "there is no setting 'preview' to change: choose from opened, previewed, candidates"),
         (GROUPED, {"tail_limit": 1.0}, "there is no setting 'tail_limit' to change"),
         (SCREEN, {"second_stage": True}, "no setting 'second_stage' to change: choose from probes, probe_margin"),
         (FullSettings(), {"full_view": 3}, "there is no setting 'full_view' to change: this head has none"),

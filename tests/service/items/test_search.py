@@ -1,5 +1,7 @@
 """Changed items are merged with what a search of the export's classes found: natively as by all logits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from shortlist.core.filters import Members
@@ -21,11 +23,17 @@ def test_many_removed_classes_weigh_by_previews_what_they_weigh_exactly(promise_
         overlay.apply(position + 1, [ItemBatch.make([], np.empty((0, 0), np.float32), removed[start : start + 500])])
     near, exact = live.topk(rows, 3), live.topk(rows, 3, exact=True)
     assert overlay.snapshot.hidden_rows.is_previewed
-    monkeypatch.setattr(Snapshot, "merge", None)
-    monkeypatch.setattr(Snapshot, "hidden_rows", None)
+    forget_loops(overlay, monkeypatch)
     np.testing.assert_allclose(near.logprobs, live.topk(rows, 3).logprobs, atol=0.003)
     np.testing.assert_array_equal(exact.logprobs, live.topk(rows, 3, exact=True).logprobs)
     assert not np.isin(near.ids, removed).any()
+
+
+def forget_loops(overlay, monkeypatch):
+    """Let answers go by all logits from now on; a snapshot keeps the loops that it has opened."""
+    for name in ("merge", "hidden_rows"):
+        monkeypatch.setattr(Snapshot, name, None)
+    overlay.snapshot = replace(overlay.snapshot)
 
 
 @pytest.fixture
@@ -63,7 +71,7 @@ def test_native_merges_equal_those_by_all_logits(many_items, monkeypatch, k, hid
     }
     near = {name: many_items.topk(rows, k, **lists) for name, lists in asked.items()}
     assert (near["none"].ids >= grouped.PROMISE_CLASSES).any()
-    monkeypatch.setattr(Snapshot, "merge", None)
+    forget_loops(many_items.items, monkeypatch)
     for name, lists in asked.items():
         expected = many_items.topk(rows, k, **lists)
         np.testing.assert_array_equal(near[name].ids, expected.ids, err_msg=name)
@@ -84,7 +92,7 @@ def test_native_merges_leave_rows_that_they_cannot_decide(many_items, monkeypatc
     assert 0 < sum(calls) < 40
     alone = [many_items.topk(row[None], 20).ids[0] for row in rows]
     np.testing.assert_array_equal(alone, near.ids)
-    monkeypatch.setattr(Snapshot, "merge", None)
+    forget_loops(many_items.items, monkeypatch)
     expected = many_items.topk(rows, 20)
     np.testing.assert_array_equal(near.ids, expected.ids)
     np.testing.assert_allclose(near.logprobs, expected.logprobs, atol=0.003)

@@ -133,3 +133,33 @@ def test_rows_that_count_no_more_weigh_nothing(target):
         ends = np.full(ITEMS, MOMENT, np.int32)
         gone = catalogue.open(catalogue.items, np.arange(ITEMS), previewed, ends, MOMENT)
         np.testing.assert_array_equal(gone.sum(catalogue.contexts), -np.inf)
+
+
+@pytest.mark.parametrize("scale", [1, 1e20])
+def test_rows_of_lengths_that_overflow_are_decided_only_where_all_is_known(target, scale):
+    """Items of whole levels lose nothing by rounding: zero times an infinite length bounds no error."""
+    random = np.random.default_rng(0)
+    items = CompiledGather((127 * random.choice([-1, 1], (ITEMS, 16))).astype(np.float32))
+    contexts = (random.standard_normal((ROWS, 16)) * scale).astype(np.float32)
+    layer = CompiledGather(np.zeros((CLASSES, 16), np.float32))
+    since, ids = np.full(CLASSES, MOMENT + 1, np.int32), np.arange(CLASSES, CLASSES + ITEMS)
+    hidden = RowSet(layer, np.empty(0, np.int64))
+    merge = CompiledMerge(hidden, Catalogue.open(items, np.arange(ITEMS), True), ids, since, MOMENT)
+    zeros = np.zeros((ROWS, K), np.float32)
+    found = PlanResult(np.tile(np.arange(K), (ROWS, 1)), zeros, zeros[:, 0].copy(), np.ones(ROWS, np.int32))
+    merged, logits = merge(found, contexts, K, UNRESTRICTED), items(contexts, np.tile(np.arange(ITEMS), (ROWS, 1)))
+    decided = merged.scored >= 0
+    best = -np.sort(-logits, axis=1)[:, :K]
+    np.testing.assert_array_equal(merged.logits[decided], best[decided])
+
+
+def test_many_items_alike_are_undecided(target):
+    rows = CompiledGather(np.ones((ITEMS, 16), np.float32))
+    layer, since = CompiledGather(np.zeros((CLASSES, 16), np.float32)), np.full(CLASSES, MOMENT + 1, np.int32)
+    items = Catalogue.open(rows, np.arange(ITEMS), True)
+    merge = CompiledMerge(RowSet(layer, np.empty(0, np.int64)), items, np.arange(ITEMS), since, MOMENT)
+    one = np.zeros((1, K), np.float32)
+    found = PlanResult(np.arange(K)[None], one, one[:, 0].copy(), np.ones(1, np.int32))
+    contexts = np.ones((1, 16), np.float32)
+    assert merge(found, contexts, K, UNRESTRICTED).scored[0] == -1
+    np.testing.assert_allclose(items.sum(contexts), 16 + np.log(ITEMS), atol=1e-3)

@@ -91,18 +91,16 @@ def count_last_candidates(settings: GroupedSettings) -> int:
     return max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, few)
 
 
-def list_looks(settings: GroupedSettings, k: int, classes: int, restricts: bool = False) -> tuple[Look, ...]:
-    """The looks that a search for k of `classes` classes takes one after the other; `restricts`: by lists.
+def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
+    """The looks that a search for k of `classes` classes takes one after the other.
 
-    The first is as set; the second is, too, or among half of all classes or, of millions, among twice as many as the
-    first, as always by lists. Lists and a promise decide whether a row gets the second.
+    The first is as set; the second is among half of all classes or, of millions, among twice as many as the first.
+    Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
     candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, full_view)
     many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
     share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
-    if settings.last_opened is not None and not restricts:
-        share = min(classes, settings.last_opened)
     wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MAX_FIRST_LOOK_K), WIDE_LOOK_OPENED_PER_K * k)
     opened = max(share, wanted, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
@@ -124,7 +122,7 @@ def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted
     forbidden.
     """
     share = permitted / classes
-    (first, last), plain = (list_looks(settings, depth, classes, True) for depth in (ceil(k / share), k))
+    (first, last), plain = list_looks(settings, ceil(k / share), classes), list_looks(settings, k, classes)
     factor = 1 - log10(share) ** 3  # twice as far for a tenth of all, hardly further for half of them
     opened, previewed, candidates = (
         ceil(factor * limit) for limit in (first.opened, first.previewed, first.candidates)

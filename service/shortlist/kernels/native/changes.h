@@ -4,7 +4,10 @@
 
 #include "second_stage.h"
 
-enum { MOST_PREVIEWED_EXACTLY = 256 }; /* rows of a set, the heaviest by their previews, whose logits are exact */
+enum {
+    MOST_PREVIEWED_EXACTLY = 256, /* rows of a set, the heaviest by their previews, whose logits are exact */
+    MOST_ALIKE = 1024             /* previews, equal ones among them; beside more, none is exact */
+};
 
 #define DOUBTFUL_ESTIMATE 1e-4 /* of an estimate of a normalizer that is left: of less nothing is known */
 #define PREVIEW_SLACK 1.001f   /* float32 sums are off by far less than that of what they bound */
@@ -49,11 +52,12 @@ static float preview_rows(const struct row_set *set, const float *context, const
     return error * PREVIEW_SLACK * fabsf(set->rows->logit_scale);
 }
 
-/* Exact logits of the heaviest rows, in the place of their previews, too. */
+/* Exact logits of the heaviest rows, in the place of their previews, too; of none where too many are alike. */
 static struct set_scores score_heaviest(const struct row_set *set, const float *context, float error,
                                         const struct preview_scratch *scratch) {
     float *logits = scratch->logits, least = INFINITY;
     int64_t count = select_best(logits, set->count, MOST_PREVIEWED_EXACTLY, scratch->places, scratch->spare);
+    if (count > MOST_ALIKE) return (struct set_scores){scratch->exact, scratch->places, 0, INFINITY, 0};
     for (int64_t i = 0; i < count; i++) {
         float preview = logits[scratch->places[i]];
         least = preview < least ? preview : least;
@@ -148,7 +152,7 @@ static int merge_row(const struct changes *changes, const struct lists *lists, i
         struct set_scores scores = score_row_set(changes->items, context, scratch);
         take_items(changes, lists, row, &scores, merged);
         added = scores.log_sum;
-        if (scores.bound > -INFINITY && !(merged->logits[merged->k - 1] > scores.bound)) return 0;
+        if (scores.bound != -INFINITY && !(merged->logits[merged->k - 1] > scores.bound)) return 0;
     }
     if (changes->hidden->count) hidden = score_row_set(changes->hidden, context, scratch).log_sum;
     *normalizer = correct_normalizer(*normalizer, hidden, added);
