@@ -227,14 +227,14 @@ static int32_t *make_moments(int64_t count) {
 static struct row_set make_row_set(int64_t classes, int64_t dim, int64_t moment) {
     struct exact_rows *rows = allocate_exactly(sizeof *rows);
     struct row_set set = {.rows = rows, .count = pick(0, 2) ? pick(0, 40) : pick(0, 700), .moment = moment,
-                          .lines = divide_up(dim, 4), .largest_norm = 1, .largest_rounding = 0.01f};
+                          .largest_norm = 1, .largest_rounding = 0.01f};
     *rows = (struct exact_rows){make_floats(classes * dim), pick(0, 1) ? make_floats(classes) : NULL, NULL, classes,
                                 dim, pick_float(), pick(0, 1) * 30.0f};
     set.places = make_ids(set.count, classes);
     if (pick(0, 1)) set.ends = make_moments(set.count);
     if (!pick(0, 1)) return set;
     int64_t blocks = set.count ? divide_up(set.count, LANES) : 1;
-    set.previews = make_lines(blocks * set.lines);
+    set.previews = make_lines(blocks * divide_up(dim, 4));
     set.scale = make_positive(blocks * LANES, 0.01f), set.shift = make_floats(blocks * LANES);
     return set;
 }

@@ -47,6 +47,19 @@ class BaseLayer(NamedTuple):
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]  # contexts [b, d], k, their lists
 
 
+class Question(NamedTuple):
+    """What is asked: the k best of `contexts` [B, d]. base_lists: by which the bundle's classes are searched; lists."""
+
+    contexts: FloatArray
+    k: int
+    base_lists: ClassFilter
+    lists: ClassFilter
+
+    def take(self, rows: IdArray) -> Question:
+        """The same of some rows [b]."""
+        return Question(self.contexts[rows], self.k, self.base_lists.take(rows), self.lists.take(rows))
+
+
 def search_changed(
     search: Search,
     contexts: FloatArray,
@@ -65,14 +78,14 @@ def search_changed(
     hides = asked is None and changes.hidden.size
     found = search(contexts, asked or k, hide_changed(base_lists, changes) if hides else base_lists)
     lists = class_filter.without_marks()  # they know no items that were added
+    question = Question(contexts, k, base_lists, lists)
     merge = changes.merge if layer.is_estimate and bans_few(lists) else None
     if merge is None:
-        return merge_found(search, found, contexts, k, base_lists, lists, changes, layer)
+        return merge_found(search, found, question, changes, layer)
     result = merge(found, contexts, k, lists)
     left = (result.scored < 0).nonzero()[0]
     if left.size:
-        some = found.take(left), contexts[left], k, base_lists.take(left), lists.take(left)
-        put_rows(result, left, merge_found(search, *some, changes, layer))
+        put_rows(result, left, merge_found(search, found.take(left), question.take(left), changes, layer))
     return result
 
 
@@ -84,16 +97,10 @@ def bans_few(lists: ClassFilter) -> bool:
 
 
 def merge_found(
-    search: Search,
-    found: PlanResult,
-    contexts: FloatArray,
-    k: int,
-    base_lists: ClassFilter,
-    lists: ClassFilter,
-    changes: Snapshot,
-    layer: BaseLayer,
+    search: Search, found: PlanResult, question: Question, changes: Snapshot, layer: BaseLayer
 ) -> PlanResult:
-    """The k best of classes `found` [B, n] by `base_lists`, of others where these are too few, and of items."""
+    """The k best of the classes `found` [B, n], of others where these are too few, and of items."""
+    contexts, k, base_lists, lists = question
     best, short = drop_changed(found, k, changes)
     if len(short) == len(contexts):
         best = search(contexts, k, hide_changed(base_lists, changes))

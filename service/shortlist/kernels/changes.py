@@ -23,7 +23,7 @@ class RowSetStruct(Structure):
 
     _fields_ = [
         *((name, c_void_p) for name in ("rows", "places", "ends", "previews", "scale", "shift")),
-        *((name, c_int64) for name in ("count", "moment", "lines")),
+        *((name, c_int64) for name in ("count", "moment")),
         *((name, c_float) for name in ("largest_norm", "largest_rounding")),
     ]
 
@@ -49,13 +49,10 @@ class RowSet:
         moment: int = 0,
     ) -> None:
         """places: [n] of the rows. previews: of these first of all. ends: [n or more], when each counts no more."""
-        self.kernels, self.dim = rows.kernels, rows.arrays[0].shape[1]
-        self.is_previewed = previews is not None
+        self.kernels = rows.kernels
         blocks = (None, None, None) if previews is None else (previews.previews, previews.scale, previews.shift)
         self.arrays = rows, places, ends, blocks  # must live as long as their addresses are used
-        lengths = (0, 0.0, 0.0)
-        if previews is not None:
-            lengths = previews.previews.shape[1], previews.largest_norm, previews.largest_rounding
+        lengths = (0.0, 0.0) if previews is None else (previews.largest_norm, previews.largest_rounding)
         addresses = (
             cast(rows.table, c_void_p).value,
             get_address(places, np.int64, "places"),

@@ -176,6 +176,18 @@ def test_removed_classes_leave_the_best_of_the_others(heads, gone, exact):
     np.testing.assert_allclose(top.logprobs, np.where(expected < 0, -np.inf, logprobs), atol=1e-4)
 
 
+def test_rows_are_gathered_where_that_saves_something(promise_head):
+    overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1)
+    live = LiveHead.make(promise_head, overlay)
+    live.threads = 1
+    assert not live.computes_rows_alone(live.plan)
+    overlay.apply(1, [ItemBatch.make([], np.empty((0, 0), np.float32), [5])])
+    assert live.computes_rows_alone(live.plan)
+    assert not live.computes_rows_alone(live.exact)
+    live.threads = 2
+    assert not live.computes_rows_alone(live.plan)
+
+
 def test_answers_of_a_moment_stay_as_they_were(heads):
     catalogue = Catalogue(*heads, named=False)
     catalogue.change(put=[300, 5], remove=[7], seed=1)

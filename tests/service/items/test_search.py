@@ -22,7 +22,7 @@ def test_many_removed_classes_weigh_by_previews_what_they_weigh_exactly(promise_
     for position, start in enumerate(range(0, 3000, 500)):
         overlay.apply(position + 1, [ItemBatch.make([], np.empty((0, 0), np.float32), removed[start : start + 500])])
     near, exact = live.topk(rows, 3), live.topk(rows, 3, exact=True)
-    assert overlay.snapshot.hidden_rows.is_previewed
+    assert overlay.snapshot.hidden_rows.struct.previews
     forget_loops(overlay, monkeypatch)
     np.testing.assert_allclose(near.logprobs, live.topk(rows, 3).logprobs, atol=0.003)
     np.testing.assert_array_equal(exact.logprobs, live.topk(rows, 3, exact=True).logprobs)
@@ -49,7 +49,7 @@ def many_items(promise_head, monkeypatch):
 
     put(range(first, first + 3000))
     put(range(first + 100, first + 200), removed=range(first, first + 100))
-    assert overlay.snapshot.table.open_rows(overlay.snapshot.size, 2).is_previewed
+    assert overlay.snapshot.table.open_rows(overlay.snapshot.size, 2).struct.previews
     return LiveHead.make(promise_head, overlay)
 
 
@@ -81,10 +81,12 @@ def test_native_merges_equal_those_by_all_logits(many_items, monkeypatch, k, hid
 
 
 def test_native_merges_leave_rows_that_they_cannot_decide(many_items, monkeypatch):
-    """All but a few classes are removed, one after the other, and nearly all weight of some rows with them."""
+    """The hundred best classes of one row are removed, so that too few of those found are left."""
     rows, calls = grouped.promise_contexts.contexts[:40], []
     merge_found = search.merge_found
-    monkeypatch.setattr(search, "merge_found", lambda *given: calls.append(len(given[2])) or merge_found(*given))
+    monkeypatch.setattr(
+        search, "merge_found", lambda *given: calls.append(len(given[2].contexts)) or merge_found(*given)
+    )
     gone = many_items.topk(rows[:1], 100, allow=np.arange(grouped.PROMISE_CLASSES)).ids[0].tolist()
     batch = ItemBatch.make([], np.empty((0, 0), np.float32), gone)
     many_items.items.apply(many_items.items.position + 1, [batch])
@@ -119,17 +121,5 @@ def test_items_that_previews_do_not_tell_apart_are_all_scored(many_items, monkey
     ids = list(range(overlay.classes, overlay.classes + 500))
     vectors = np.repeat(3 * row, len(ids), axis=0)
     overlay.apply(overlay.position + 1, [ItemBatch.make(ids[::-1], vectors, [])])
-    assert overlay.snapshot.table.open_rows(overlay.snapshot.size, 0).is_previewed
+    assert overlay.snapshot.table.open_rows(overlay.snapshot.size, 0).struct.previews
     np.testing.assert_array_equal(many_items.topk(row, 10).ids[0], ids[:10])
-
-
-def test_rows_are_gathered_where_that_saves_something(promise_head):
-    overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1)
-    live = LiveHead.make(promise_head, overlay)
-    live.threads = 1
-    assert not live.computes_rows_alone(live.plan)
-    overlay.apply(1, [ItemBatch.make([], np.empty((0, 0), np.float32), [5])])
-    assert live.computes_rows_alone(live.plan)
-    assert not live.computes_rows_alone(live.exact)
-    live.threads = 2
-    assert not live.computes_rows_alone(live.plan)

@@ -13,7 +13,12 @@ from tests.support.kernels import list_targets
 
 CLASSES, ITEMS, ROWS, K, ASKED = 3000, 2000, 7, 10, 40
 MOMENT = 5
-LAYERS = {"plain": {"dim": 64}, "d = 19": {"dim": 19}, "soft cap": {"dim": 64, "logit_scale": 0.7, "soft_cap": 30.0}}
+FINISHING = {"logit_scale": 0.7, "soft_cap": 30.0}
+LAYERS = {
+    "plain": {"dim": 64},
+    "d = 19": {"dim": 19},
+    "bias, padding, scale, soft cap": {"dim": 64, "biased": True, **FINISHING},
+}
 
 
 @pytest.fixture(params=list_targets())
@@ -26,11 +31,12 @@ def target(request, monkeypatch):
 class Catalogue:
     """A layer of which some classes are hidden, and items of which some are gone."""
 
-    def __init__(self, dim, *, previewed, hidden_previewed=None, **finishing):
+    def __init__(self, dim, *, previewed, hidden_previewed=None, biased=False, **finishing):
         random = np.random.default_rng(0)
         size = 0.15 if dim > 20 else 0.3
-        self.rows = CompiledGather((size * random.standard_normal((CLASSES, dim))).astype(np.float32), **finishing)
-        self.items = CompiledGather((size * random.standard_normal((ITEMS, dim))).astype(np.float32), **finishing)
+        self.rows, self.items = (
+            self.make_layer(random, size, (count, dim), biased, finishing) for count in (CLASSES, ITEMS)
+        )
         self.contexts = random.standard_normal((ROWS, dim), np.float32) * 3
         self.hidden = random.permutation(CLASSES)[:900]
         self.hidden_since = np.full(CLASSES, MOMENT + 1, np.int32)
@@ -40,6 +46,13 @@ class Catalogue:
         hidden = self.open(self.rows, self.hidden, previewed if hidden_previewed is None else hidden_previewed)
         items = self.open(self.items, np.arange(ITEMS), previewed, self.ends, MOMENT)
         self.merge = CompiledMerge(hidden, items, self.ids, self.hidden_since, MOMENT)
+
+    @staticmethod
+    def make_layer(random, size, shape, biased, finishing):
+        bias = random.standard_normal(shape[0], np.float32) if biased else None
+        padding = np.where(np.arange(shape[0]) % 7, 0, -np.inf).astype(np.float32) if biased else None
+        weight = (size * random.standard_normal(shape)).astype(np.float32)
+        return CompiledGather(weight, bias=bias, padding=padding, **finishing)
 
     @staticmethod
     def open(rows, places, previewed, *times):
@@ -128,7 +141,7 @@ def test_rows_whose_weight_is_nearly_all_hidden_are_undecided(target):
 
 
 def test_rows_that_count_no_more_weigh_nothing(target):
-    catalogue = Catalogue(64, previewed=False, soft_cap=30.0)
+    catalogue = Catalogue(64, previewed=False, **FINISHING)
     for previewed in (False, True):
         ends = np.full(ITEMS, MOMENT, np.int32)
         gone = catalogue.open(catalogue.items, np.arange(ITEMS), previewed, ends, MOMENT)

@@ -9,7 +9,7 @@ enum {
     MOST_ALIKE = 1024             /* previews, equal ones among them; beside more, none is exact */
 };
 
-#define DOUBTFUL_ESTIMATE 1e-4 /* of an estimate of a normalizer that is left: of less nothing is known */
+#define DOUBTFUL_ESTIMATE 1e-4 /* as in items/search.py */
 #define PREVIEW_SLACK 1.001f   /* float32 sums are off by far less than that of what they bound */
 
 /* What was scored of a set. logits: exact ones [count] of the rows at `places`, of the first rows where that is NULL.
@@ -21,9 +21,12 @@ struct set_scores {
     float bound, log_sum;
 };
 
+/* How many lines a block of previews of whole rows has. */
+static int64_t count_row_lines(int64_t dim) { return (dim + LANE_BYTES - 1) / LANE_BYTES; }
+
 /* For sets of up to so many rows, whether they have previews or not. */
 static int allocate_for_rows(int64_t count, int64_t dim, struct preview_scratch *scratch) {
-    struct second_stage stage = {.lines = (dim + LANE_BYTES - 1) / LANE_BYTES};
+    struct second_stage stage = {.lines = count_row_lines(dim)};
     struct sets sets = {.stage = &stage, .largest = count};
     return allocate_previews(&sets, scratch);
 }
@@ -37,11 +40,12 @@ static void drop_ended_rows(const struct row_set *set, float *logits) {
 /* Previews of all rows; returns by how much each may be off, by the inequality of Cauchy and Schwarz: a preview is the
  * product of a rounded row and a rounded context, each of whose numbers is off by at most half of a level. */
 static float preview_rows(const struct row_set *set, const float *context, const struct preview_scratch *scratch) {
-    int64_t dim = set->rows->dim, offsets[2] = {0, set->count}, block = 0, columns = set->lines * LANE_BYTES;
+    int64_t dim = set->rows->dim, offsets[2] = {0, set->count}, block = 0, columns;
     struct second_stage stage = {.blocks = &block, .previews = set->previews, .scale = set->scale, .bias = set->shift,
-                                 .lines = set->lines};
+                                 .lines = count_row_lines(dim)};
     struct sets sets = {.offsets = offsets, .stage = &stage, .logit_scale = set->rows->logit_scale,
                         .soft_cap = set->rows->soft_cap};
+    columns = count_preview_columns(&stage);
     memset(scratch->projected, 0, columns * sizeof(float));
     memcpy(scratch->projected, context, dim * sizeof(float));
     float level = quantize(scratch->projected, columns, scratch->levels), length = sqrtf(dot(context, context, dim));

@@ -118,7 +118,7 @@ struct row_set {
     const int32_t *ends;
     const uint8_t *previews;
     const float *scale, *shift;
-    int64_t count, moment, lines;
+    int64_t count, moment;
     float largest_norm, largest_rounding;
 };
 
