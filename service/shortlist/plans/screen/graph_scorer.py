@@ -9,11 +9,12 @@ import numpy as np
 from shortlist.bundle.settings import ScreenSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, PlanResult
+from shortlist.kernels.unscored import TO_DENSE
 from shortlist.plans.common.base import RESCORED_PER_K
 from shortlist.plans.common.selection import find_largest
 
 from .list_scorer import ListScorer
-from .merge import RowGroup, rank_row, scatter
+from .merge import RowGroup, make_unscored, rank_row, scatter
 from .router import ClusterRouter, Route
 from .set_graphs import BEST_OUTPUTS, SetGraph
 
@@ -48,13 +49,15 @@ class GraphScorer:
     ) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d]; `scored` is TO_DENSE for rows that dense has to answer.
 
-        With lists no row goes to dense.
+        A row with an allow list never goes to dense: all of that list is scored.
         """
         scores, routes = self.router.route(contexts, settings, use_dense)
         if class_filter.restricts and routes:
             return PlanResult.concat(
                 [
                     self.list_scorer.score(contexts[row], scores[row], max(1, len(route)), k, class_filter, row)
+                    if route or class_filter.allow_list(row) is not None
+                    else make_unscored(1, k, TO_DENSE)
                     for row, route in enumerate(routes)
                 ]
             )

@@ -101,7 +101,7 @@ class ScreenPlan(Plan):
         else:
             return self.score_chunks(contexts, k, class_filter)
         # numpy's own minimum takes ten times as long for a single row
-        return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k)
+        return result if min(result.scored.tolist()) > 0 else self.complete(result, contexts, k, class_filter)
 
     def open_row_answers(self) -> RowAnswers | None:
         if self.loops is None or self.terms is not None:
@@ -119,12 +119,15 @@ class ScreenPlan(Plan):
         use_dense = self.fallback is not None
 
         def score(rows: FloatArray, lists: ClassFilter) -> PlanResult:
-            return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k)
+            return self.complete(self.graphs.score(rows, k, self.settings, use_dense, lists), rows, k, lists)
 
         return run_by_chunks(score, contexts, class_filter, self.most_rows)
 
-    def complete(self, result: PlanResult, contexts: FloatArray, k: int) -> PlanResult:
-        """Fill in, by graphs or dense, the rows of a scorer's `result` for `contexts` [B, d] that it left open."""
+    def complete(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """Fill in, by graphs or dense, the rows of a scorer's `result` for `contexts` [B, d] that it left open.
+
+        A scorer leaves rows without lists alone to graphs.
+        """
         left, unsure = np.flatnonzero(result.scored == TO_GRAPHS), np.flatnonzero(result.scored == TO_DENSE)
         if left.size:
             result.put(left, self.score_chunks(contexts[left], k, UNRESTRICTED))
@@ -133,7 +136,7 @@ class ScreenPlan(Plan):
             assert dense is not None, "without dense no row goes there"
             step = 1 if self.settings.second_stage else dense.max_rows()  # a second stage scores its rows one by one
             answers = run_by_chunks(
-                lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], UNRESTRICTED, step
+                lambda rows, lists: dense.topk(rows, k, lists), contexts[unsure], class_filter.take(unsure), step
             )
             result.put(unsure, answers)
         return result

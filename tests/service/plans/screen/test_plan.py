@@ -105,6 +105,25 @@ def test_chunks_of_rows_are_the_rows(heads, form, monkeypatch):
     assert (together.scored == CLASSES).any() == (form == "fall-back")
 
 
+@pytest.mark.parametrize("form", ["one cluster", "two clusters", "fall-back"])
+def test_a_ban_that_takes_nothing_away_changes_no_answer(heads, form):
+    """Rows that go to dense go there with lists, too. A second stage, which is not tried, scores more with lists."""
+    plain, banned = heads[form].topk(rows, 4), heads[form].topk(rows, 4, ban=[-1])
+    np.testing.assert_array_equal(banned.ids, plain.ids)
+    np.testing.assert_allclose(banned.logprobs, plain.logprobs, atol=1e-4)
+    np.testing.assert_array_equal(banned.scored, plain.scored)
+
+
+def test_rows_that_go_to_dense_keep_their_own_lists(heads):
+    head = heads["fall-back"]
+    best = head.topk(rows, 2)
+    assert 0 < (best.scored == CLASSES).sum() < len(rows)
+    banned = head.topk(rows, 1, ban=best.ids[:, :1])
+    by_dense = best.scored == CLASSES
+    np.testing.assert_array_equal(banned.ids[by_dense, 0], best.ids[by_dense, 1])
+    np.testing.assert_allclose(banned.logprobs[by_dense, 0], best.logprobs[by_dense, 1], atol=1e-4)
+
+
 def test_a_full_view_is_of_a_second_stage(heads):
     staged = 0
     for head in heads.values():
