@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ class GroupedMethod(DenseMethod):
         with torch.inference_mode(not method_options.tail_terms):  # terms are fitted by their gradients
             count = count_rows(progress, "tail", contexts[:fitted_rows])
             module.fit_tail(rows[shuffled[:fitted_rows]], method_options.tail_terms, seed, count)
+        if not math.isfinite(module.tail_limit):
+            raise BadInput("the squares of these contexts' logits overflow float32: divide the weight or the contexts")
         searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         beside = module.full_view if method_options.tail_terms else None
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit, tail_beside=beside)

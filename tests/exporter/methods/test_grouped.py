@@ -213,6 +213,12 @@ def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     assert np.isfinite(made.topk(rows, 5).logprobs).all()
 
 
+def test_logits_whose_squares_overflow_are_refused(tmp_path):
+    dense = make_dense()
+    with pytest.raises(BadInput, match="logits overflow float32: divide the weight or the contexts"):
+        make_head(tmp_path, Dense(dense.weight * np.float32(1e20)), make_contexts(600), method="grouped", options={})
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
