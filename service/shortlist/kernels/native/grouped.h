@@ -141,7 +141,7 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     if (!number && row->are_many) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
     *row->answer.odds = add_features(find_weights(row, number), described) + (number ? 0 : add_depth(row));
-    return *row->answer.odds <= search->bar && !needs_more(row->depth, search->k, find_share(row), &row->limits);
+    return *row->answer.odds <= search->bar;
 }
 
 /* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists

@@ -7,13 +7,12 @@
 #include "grouped_scores.h"
 
 enum {
-    CANDIDATES_OF_FIRST_LOOK = 16, /* for each class that is better than the k-th permitted one, or the row goes on */
-    DEEP_BANS = 150,               /* of more banned classes in front of a row's best, looks miss more than promised */
+    DEEP_BANS = 150,          /* of more banned classes in front of a row's best, looks miss more than promised */
     LEAST_DEEP_BANS = DEEP_BANS * 2 / 3, /* of so many by previews, which see some of them only */
-    PROBED_BANS = 8,               /* of a list, whose scores tell whether they can be the row's best classes */
-    WANTED_PER_DEPTH = 2,          /* of the best classes by previews, for each that may be deep in bans */
-    OPENED_PER_WANTED = 8,         /* classes that are previewed by some columns for each of these */
-    PREVIEWED_PER_WANTED = 2,      /* and by all columns */
+    PROBED_BANS = 8,          /* of a list, whose scores tell whether they can be the row's best classes */
+    WANTED_PER_DEPTH = 2,     /* of the best classes by previews, for each that may be deep in bans */
+    OPENED_PER_WANTED = 8,    /* classes that are previewed by some columns for each of these */
+    PREVIEWED_PER_WANTED = 2, /* and by all columns */
 };
 
 /* How many of the first look's candidates that the lists forbid are over the least which was scored exactly. */
@@ -33,11 +32,6 @@ static int64_t count_over(const struct scratch *scratch, int64_t exact_count, in
 INLINE int64_t guess_bans_ahead(int64_t banned, int64_t over, int64_t permitted) {
     int64_t others = banned - over;
     return over > permitted ? banned : over + (others < over / 2 ? others : over / 2);
-}
-
-/* Whether bans leave a look too few candidates for what it tells of the row to hold. share: that marks permit, or 1. */
-INLINE int needs_more(int64_t depth, int64_t k, float share, const struct grouped_limits *limits) {
-    return depth > k && CANDIDATES_OF_FIRST_LOOK * depth > share * limits->candidates;
 }
 
 /* Whether bans leave so little of a row's best classes that it is better proved what the others are. */

@@ -7,7 +7,8 @@ import pytest
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from tests.support.layers import logits_of, make_head
+from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
+from tests.support.layers import logits_of, make_dense, make_head
 
 CLASSES, CLUSTERS, DIM = 8000, 100, 64
 RANDOM = np.random.default_rng(0)
@@ -43,6 +44,17 @@ def test_rows_whose_best_classes_are_all_banned_take_no_look(clustered_plan, k):
 def test_other_rows_are_looked_at(clustered_plan, bans):
     result = search(clustered_plan, 5, bans)
     assert (result.scored > 0).all()
+
+
+@pytest.mark.parametrize("banned", [5, 20, 100])
+def test_a_first_look_states_what_it_misses_whatever_bans_stand_in_front(promise_head, banned):
+    """So that no number of bans alone sends a row to the next look."""
+    head, rows = promise_head.with_settings(promise=1e-6), promise_contexts.contexts[-400:]
+    best = np.argsort(-logits_of(make_dense(PROMISE_CLASSES, rows.shape[1]), rows), axis=1)
+    top = head.topk(rows, 5, ban=best[:, :banned], risk=True)
+    missed = 1 - (top.ids[:, :, None] == best[:, None, banned : banned + 5]).any(axis=1).mean()
+    assert (top.scored == head.manifest.settings.candidates).all()
+    assert missed / 2 <= top.risk.mean() <= 1.5 * missed
 
 
 def test_a_row_whose_few_best_classes_are_permitted_is_looked_at(clustered_plan):
