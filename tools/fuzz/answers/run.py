@@ -154,7 +154,7 @@ def has_same_normalizer(head: Head, call: Call) -> bool:
     if chosen is not plan:
         return True
     own = (isinstance(plan, (ScreenPlan, AdaptivePlan)) or head.is_own_reference) and plan.has_previews
-    return not call.listed and not own and plan.width(call.k) == plan.width(1)
+    return not call.listed and not own and plan.width(call.k) == plan.width(1) >= 0  # wider searches score more
 
 
 def opens_other_groups(head: Head, other: Head) -> bool:
