@@ -21,7 +21,7 @@ from .ratios import TIMED_K, compute_dense_speedups, measure_best_share
 PTB_PRECISION = 0.998  # P@1 on test
 TIMED_ROWS = 4096
 PROBE_MARGINS = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3)  # rows of a smaller margin open a second cluster
-PTB_OPTIONS = {"budget": "300", "second_probe": "0.12", "second_stage": "int8", "width": "112", "full_view": "32"}
+PTB_OPTIONS = {"budget": "300", "second_probe": "0.12", "second_stage": "int8", "width": "144", "full_view": "8"}
 PTB_REQUEST = Request("l2s", PTB_OPTIONS, fallback=False, certificate=False, threads=1)
 
 
