@@ -2,9 +2,10 @@
 
 from shortlist.evaluation.statistics import Share
 
+import pytest
 from benchmarks.studies.domains.contenders import OURS, Asked
 from benchmarks.studies.domains.measure import Finding, Pace
-from benchmarks.studies.domains.picture import plot_kinds
+from benchmarks.studies.domains.picture import NAME_GAP, plot_kinds, space_names
 from benchmarks.studies.domains.summary import Speeds, find_best_peer, make_table, summarize
 
 
@@ -62,6 +63,12 @@ def test_a_table_begins_with_the_worst_kind():
     table = make_table(OURS, FINDINGS[OURS], [PACES[OURS], PACES[OURS]], {"code"})
     assert list(table.columns[0].cells) == ["code", "wikitext"]
     assert list(table.columns[1].cells) == ["others", "none"]
+
+
+def test_names_keep_their_distance_and_their_order():
+    heights = [3.0, 1.0, 3.0, 3.0 + NAME_GAP / 2, 2.0]
+    places = space_names(heights)
+    assert places == pytest.approx([3.0, 1.0, 3.0 + NAME_GAP, 3.0 + 2 * NAME_GAP, 2.0])
 
 
 def test_the_picture_is_written(tmp_path):
