@@ -1,8 +1,8 @@
 """The JSON line of the study, and its picture."""
 
+import pytest
 from shortlist.evaluation.statistics import Share
 
-import pytest
 from benchmarks.studies.domains.contenders import OURS, Asked
 from benchmarks.studies.domains.measure import Finding, Pace
 from benchmarks.studies.domains.picture import NAME_GAP, plot_kinds, space_names
