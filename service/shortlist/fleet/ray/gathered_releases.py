@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BundleError, ShortlistError, Unsupported
-from shortlist.fleet.shards.gathered_head import Ask, GatheredHead
+from shortlist.fleet.shards.gathered_head import Ask, GatheredHead, LostShard
 from shortlist.fleet.shards.shard_list import ShardList
 from shortlist.items.store import ItemStore
 from shortlist.server.lifecycle.candidates import Candidates
@@ -20,6 +21,22 @@ from shortlist.server.lifecycle.version_table import VersionTable
 from shortlist.server.models import Model
 
 log = logging.getLogger(__name__)
+
+START_SECONDS = 30.0  # that shards have to answer for the first time: the caches of one that has just begun are cold
+RETRY_SECONDS = 0.1
+
+
+def await_shards(head: GatheredHead) -> None:
+    """Ask every shard until all have answered; raises LostShard where one does not within START_SECONDS."""
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            head.run(head.plan, head.make_probe(), 1, UNRESTRICTED)
+            return
+        except LostShard:
+            if time.monotonic() > end:
+                raise
+        time.sleep(RETRY_SECONDS)
 
 
 class GatheredModel(Model):
@@ -32,9 +49,9 @@ class GatheredModel(Model):
     def load(
         self, device: str | None, threads: int | None, bundle: Bundle | None = None, items: ItemStore | None = None
     ) -> None:
-        """Ask every shard once, then become ready; raises LostShard, BundleError."""
+        """Wait until every shard has answered, then become ready; raises LostShard, BundleError."""
         head = GatheredHead(self.folder, self.shard_list, self.ask)
-        head.run(head.plan, head.make_probe(), 1, UNRESTRICTED)
+        await_shards(head)
         with self.changing:
             self._head, self.labels = head, head.label_array
         self.state, self.reason = "ready", ""
