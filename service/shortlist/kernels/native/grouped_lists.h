@@ -8,12 +8,13 @@
 #include "select.h"
 
 enum {
-    CANDIDATES_PER_DEPTH = 25,    /* the same of later looks */
-    OPENED_PER_DEPTH = 1000,       /* and as many of them previewed by all columns */
-    FORBIDDEN_DIVISOR = 4,        /* of all classes: where lists forbid more, a first look tells too little */
-    FEW_BANS_DIVISOR = 8,         /* of the first look's candidates, so many bans at most only take up room later */
-    ROOM_PER_BAN = 4,             /* that a later look has for each ban among them */
-    IDS_AHEAD = 32,               /* that are on their way from memory: of catalogues, `order` is in no cache */
+    OPENED_PER_DEPTH = 1000,        /* by a later look for each class in front of a row's best, as many previewed */
+    CANDIDATES_PER_DEPTH = 25,      /* the same of its candidates */
+    CANDIDATE_LINES_PER_DEPTH = 80, /* or so many lines of int8 rows: previews of short rows tell less */
+    FORBIDDEN_DIVISOR = 4,          /* of all classes: where lists forbid more, a first look tells too little */
+    FEW_BANS_DIVISOR = 8,           /* of the first look's candidates, so many bans at most only take up room later */
+    ROOM_PER_BAN = 4,               /* that a later look has for each ban among them */
+    IDS_AHEAD = 32,                 /* that are on their way from memory: of catalogues, `order` is in no cache */
 };
 
 /* How many classes the head has: positions count them block by block. */
@@ -178,10 +179,12 @@ static int64_t list_permitted(const struct grouped *head, const struct scratch *
 }
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes, `ahead` of all, ask for
- * a closer look. Where lists forbid many classes, all groups are opened. */
-static void widen_limits(int64_t classes, int are_many, int64_t banned, int64_t ahead, struct grouped_limits *limits) {
+ * a closer look. Where lists forbid many classes, all groups are opened. lines: of an int8 row. */
+static void widen_limits(int64_t classes, int64_t lines, int are_many, int64_t banned, int64_t ahead,
+                         struct grouped_limits *limits) {
+    int64_t candidates = max_of(CANDIDATES_PER_DEPTH, CANDIDATE_LINES_PER_DEPTH / lines) * ahead;
     limits->opened = are_many ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * ahead);
-    limits->candidates = max_of(limits->candidates, CANDIDATES_PER_DEPTH * ahead);
+    limits->candidates = max_of(limits->candidates, candidates);
     limits->previewed = max_of(max_of(limits->previewed, limits->candidates), OPENED_PER_DEPTH * ahead);
 }
 

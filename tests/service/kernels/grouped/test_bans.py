@@ -27,6 +27,16 @@ def clustered_plan(tmp_path_factory):
     return make_head(folder, Dense(WEIGHT), Contexts(CONTEXTS[:-100]), method="grouped", options=options).plan
 
 
+def test_contexts_of_many_lengths_keep_the_promise_where_their_best_are_banned(tmp_path):
+    """Previews of rows as short as these, of 36 columns in 2 bits, need many candidates."""
+    contexts = CONTEXTS * np.exp(2 * np.random.default_rng(1).standard_normal((len(CONTEXTS), 1), np.float32))
+    dense, rows = Dense(WEIGHT), contexts[-400:]
+    head = make_head(tmp_path, dense, Contexts(contexts[:-400]), method="grouped", options={"promise": "0.99"})
+    best = np.argsort(-logits_of(dense, rows), axis=1)
+    ids = np.concatenate([head.topk(rows[i : i + 1], 5, ban=best[i, :20]).ids for i in range(len(rows))])
+    assert (ids[:, :, None] == best[:, None, 20:25]).any(axis=1).mean() >= 0.99
+
+
 def search(plan, k, ban):
     return plan.compiled(ROWS, plan.plan_search(k, True), ClassFilter(ban=ban))
 
