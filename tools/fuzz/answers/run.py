@@ -117,15 +117,15 @@ class Examination:
             self.note(f"refused: {reason}", f"{name}, {describe(call)}")
 
     def compare_zeros(self, case: Case, reference: Reference, call: Call, tops: dict[str, TopK | None]) -> None:
-        """Rows of zeros have no rounding but a soft-cap's: their ids are the same in every variant, and alone."""
+        """Rows of zeros have no rounding but a soft-cap's: their classes are alike in every variant, the same alone."""
         zeros = np.flatnonzero(~case.layer.pool[call.rows].any(axis=1) & reference.settled[call.rows])
         first = tops[next(iter(tops))]
-        if not zeros.size or first is None or case.layer.dense.soft_cap is not None:
+        if not zeros.size or first is None:
             return
         for name, top in tops.items():
             if top is None or opens_other_groups(case.base, case.heads[name]):
                 continue
-            if (top.ids[zeros] != first.ids[zeros]).any():
+            if not are_alike(case, reference, call.rows[zeros], top.ids[zeros], first.ids[zeros]):
                 self.note("a row of zeros has other ids in another variant", f"{name}, {describe(call)}")
         alone = call.take_row(int(zeros[0]))
         head = case.base
@@ -143,6 +143,19 @@ class Examination:
         self.report.failures.setdefault(kind, f"{self.what}: {fault} ({where}); {command}")
 
 
+def are_alike(case: Case, reference: Reference, rows: IdArray, ids: IdArray, others: IdArray) -> bool:
+    """Whether the ids [b, k] of pool rows [b] are the others; a soft-cap's rounding may swap some of equal logits."""
+    same = ids == others
+    if case.layer.dense.soft_cap is not None:
+        logits, other_logits, slack, other_slack = (
+            np.take_along_axis(values[rows], np.maximum(some, 0), axis=1)
+            for values in (reference.logits, reference.slack)
+            for some in (ids, others)
+        )
+        same |= (ids >= 0) & (others >= 0) & (np.abs(logits - other_logits) <= slack + other_slack)
+    return bool(same.all())
+
+
 def has_same_normalizer(head: Head, call: Call) -> bool:
     """Whether `topk` and `logprobs` of its ids score the same classes exactly, and so normalise alike."""
     if call.exact:
@@ -154,7 +167,8 @@ def has_same_normalizer(head: Head, call: Call) -> bool:
     if chosen is not plan:
         return True
     own = (isinstance(plan, (ScreenPlan, AdaptivePlan)) or head.is_own_reference) and plan.has_previews
-    return not call.listed and not own and plan.width(call.k) == plan.width(1) >= 0  # wider searches score more
+    is_wide = isinstance(plan, GroupedPlan) and plan.compiled is None and plan.is_wide(call.k)  # that scores more
+    return not call.listed and not own and not is_wide and plan.width(call.k) == plan.width(1)
 
 
 def opens_other_groups(head: Head, other: Head) -> bool:
