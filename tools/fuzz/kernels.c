@@ -180,6 +180,21 @@ static int fuzz_mixture(const struct kernels *fast, const struct kernels *plain)
     return answers && differ("answers of mixtures", fast, one, other, size);
 }
 
+/* Columns of a matrix [dim, count]. */
+static struct int8_columns make_columns(int64_t dim, int64_t count) {
+    int64_t blocks = divide_up(count, LANES), lines = divide_up(dim, 4);
+    return (struct int8_columns){make_lines(blocks * lines), make_positive(blocks * LANES, 0.01f), blocks, lines};
+}
+
+/* Previews of the scores of these sets, and bounds that hold or do not. */
+static const struct choice_previews *make_choice_previews(const struct sets *sets) {
+    struct choice_previews *previews = allocate_exactly(sizeof *previews);
+    int64_t columns = divide_up(sets->sets, LANES) * LANES;
+    *previews = (struct choice_previews){make_columns(sets->dim, sets->sets), make_floats(sets->sets * sets->dim),
+                                         make_positive(columns, 0.1f), make_positive(columns, 1)};
+    return previews;
+}
+
 /* A second stage of these sets, whose ids are under `ids`. */
 static const struct second_stage *make_stage(const struct sets *sets, int64_t ids) {
     struct exact_rows *rows = allocate_exactly(sizeof *rows);
@@ -192,8 +207,8 @@ static const struct second_stage *make_stage(const struct sets *sets, int64_t id
     int64_t classes = blocks[sets->sets] * LANES;
     *rows = (struct exact_rows){make_floats(ids * sets->dim), pick(0, 1) ? make_floats(ids) : NULL, NULL, ids,
                                 sets->dim, sets->logit_scale, sets->soft_cap};
-    *stage = (struct second_stage){rows, make_floats(sets->dim * width), blocks, make_lines(blocks[sets->sets] * lines),
-                                   make_floats(classes), pick(0, 1) ? make_floats(classes) : NULL, width, lines};
+    *stage = (struct second_stage){rows, make_columns(sets->dim, width), blocks, make_lines(blocks[sets->sets] * lines),
+                                   make_floats(classes), pick(0, 1) ? make_floats(classes) : NULL, lines};
     return stage;
 }
 
@@ -203,7 +218,9 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
                         .are_experts = are_experts, .logit_scale = pick_float(), .soft_cap = pick(0, 1) * 30.0f};
     sets.offsets = make_offsets(sets.sets, 1, 60, &classes);
     sets.chooser = make_floats(dim * sets.sets), sets.weights = make_floats(classes * sets.lines);
-    sets.ids = make_ids(classes, 2 * classes), sets.tail = make_floats(sets.sets);
+    sets.ids = make_ids(classes, 2 * classes), sets.classes = 2 * classes;
+    if (!are_experts && pick(0, 1)) sets.previews = make_choice_previews(&sets);
+    sets.tail = make_floats(sets.sets);
     if (!are_experts && pick(0, 1)) sets.stage = make_stage(&sets, 2 * classes);
     struct screen_limits limits = {pick(1, 5), pick(1, 3), pick(0, 1) * 0.4, pick(0, 1) * 0.1, pick(5, 40)};
     float *contexts = make_floats(count * dim);

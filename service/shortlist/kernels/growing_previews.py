@@ -5,16 +5,14 @@ from __future__ import annotations
 from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.core.results import FloatArray, IdArray
 
 from .exact_rows import CompiledGather
+from .primitives.int8_columns import quantize_rows
 from .primitives.layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, allocate_lines
 
 MIN_BLOCKS = 64
-MAX_LEVEL = 127
-MIN_PEAK = 1e-30  # of a row
 
 
 class GrowingPreviews:
@@ -67,12 +65,3 @@ class GrowingPreviews:
         last = len(self.scale)
         previews[:last], scale[:last], shift[:last] = self.previews, self.scale, self.shift
         self.previews, self.scale, self.shift = previews, scale, shift
-
-
-def quantize_rows(rows: FloatArray) -> tuple[npt.NDArray[np.uint8], FloatArray]:
-    """Levels [m, W] of rows [m, d], W the next multiple of LANE_BYTES, and what a level of each stands for [m]."""
-    count, dim = rows.shape
-    scale = np.maximum(np.abs(rows).max(axis=1, initial=0), MIN_PEAK) / np.float32(MAX_LEVEL)
-    levels = np.full((count, LANE_BYTES * ceil(dim / LANE_BYTES)), WEIGHT_ZERO_POINT, np.uint8)
-    levels[:, :dim] = np.rint(rows / scale[:, None]) + WEIGHT_ZERO_POINT
-    return levels, scale.astype(np.float32)

@@ -19,6 +19,8 @@ from .exact_rows import CompiledGather
 from .native.arguments import get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
+from .primitives.int8_columns import ColumnsStruct, Int8Columns
+from .primitives.layout import LANES
 from .row_answers import ManyRowAnswers
 from .second_stage import ROLES as SECOND_STAGE_ROLES
 from .second_stage import SecondStage
@@ -28,13 +30,44 @@ TABLES = "chooser", "weights", "ids", "offsets", "tail"
 
 Index = dict[str, npt.NDArray[Any]]  # index.safetensors
 
+NORM_SPARE = 1.001  # for roundings of norms
+
+
+class ChoicePreviewsStruct(Structure):
+    """`struct choice_previews` of kernels.h: addresses of arrays, which must live as long as this is used."""
+
+    _fields_ = [("columns", ColumnsStruct), ("rows", c_void_p), ("error", c_void_p), ("size", c_void_p)]
+
+
+class ChoicePreviews:
+    """Previews of scores, which are products of contexts with columns, and what bounds their errors."""
+
+    def __init__(self, matrix: FloatArray) -> None:
+        """matrix: [d, n]. pointer: to the struct, lives as long as this."""
+        self.columns, self.rows = Int8Columns(matrix), np.ascontiguousarray(matrix.T)
+        rounded = self.columns.dequantize()
+        size = np.linalg.norm(rounded, axis=1)
+        error = np.linalg.norm(self.rows - rounded, axis=1) + size * measure_roundings(len(matrix))
+        missing = (0, -len(size) % LANES)
+        self.size, self.error = (np.pad(NORM_SPARE * norms, missing).astype(np.float32) for norms in (size, error))
+        self.struct = ChoicePreviewsStruct(
+            self.columns.struct,
+            *(get_address(values, np.float32, "previews") for values in (self.rows, self.error, self.size)),
+        )
+        self.pointer = byref(self.struct)
+
+
+def measure_roundings(dim: int) -> float:
+    """By how much float32 products of d numbers are off at most, and their previews, over the product of the norms."""
+    return (dim / LANES + 16) * float(np.finfo(np.float32).eps)
+
 
 class SetsStruct(Structure):
     """`struct sets` of kernels.h: addresses of arrays, which must live as long as this is used."""
 
     _fields_ = [
-        *((name, c_void_p) for name in (*TABLES, "stage")),
-        *((name, c_int64) for name in ("dim", "sets", "lines", "largest", "are_experts")),
+        *((name, c_void_p) for name in (*TABLES, "stage", "previews")),
+        *((name, c_int64) for name in ("dim", "sets", "classes", "lines", "largest", "are_experts")),
         *((name, c_float) for name in ("logit_scale", "soft_cap")),
     ]
 
@@ -66,30 +99,32 @@ class Loops:
         are_experts: bool,
         finishing: tuple[float, float] = (1.0, 0.0),
         stage: SecondStage | None = None,
+        previews: ChoicePreviews | None = None,
     ) -> None:
         """Take the addresses of tables, named as the struct's fields. Raises NoLibrary.
 
         lines: numbers in `weights` for each class. finishing: logit scale and soft-cap, 0 for none. stage: in the place
-        of `weights`.
+        of `weights`. previews: in the place of `chooser`.
         """
         self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
-        self.tables, self.stage = tables, stage  # must live as long as their addresses are used
+        self.parts = tables, stage, previews  # must live as long as their addresses are used
         integers = "ids", "offsets"
         addresses = {
             name: get_address(table, np.int64 if name in integers else np.float32, name)
             for name, table in tables.items()
         }
-        self.sets = len(tables["offsets"]) - 1
-        sizes = len(tables["chooser"]), self.sets, lines, int(np.diff(tables["offsets"]).max()), are_experts
-        pointer = None if stage is None else cast(stage.pointer, c_void_p).value
-        self.struct = byref(SetsStruct(*map(addresses.get, TABLES), pointer, *sizes, *finishing))
+        self.dim, self.sets = len(tables["chooser"]), len(tables["offsets"]) - 1
+        classes = int(tables["ids"].max()) + 1 if "ids" in tables else 0
+        sizes = self.dim, self.sets, classes, lines, int(np.diff(tables["offsets"]).max()), are_experts
+        pointers = (None if part is None else cast(part.pointer, c_void_p).value for part in (stage, previews))
+        self.struct = byref(SetsStruct(*map(addresses.get, TABLES), *pointers, *sizes, *finishing))
 
     def make_row_answers(
         self, max_k: int, max_rows: int, make_limits: Callable[[int], Any] = make_limits
     ) -> ManyRowAnswers:
         """Return what answers up to `max_rows` rows for k up to `max_k`. make_limits: k -> a pointer to the limits."""
-        dim, function = len(self.tables["chooser"]), self.kernels.answer_rows_of_sets
-        return ManyRowAnswers(function, self.struct, dim, make_limits, max_k, max_rows, self.threaded_rows)
+        function = self.kernels.answer_rows_of_sets
+        return ManyRowAnswers(function, self.struct, self.dim, make_limits, max_k, max_rows, self.threaded_rows)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
@@ -135,7 +170,7 @@ class ScreenLoops(Loops):
         if stage is None:
             tables["weights"] = bundle.map_array("screen_sets")
         lines = bundle.manifest.dim if stage is not None else tables["weights"].shape[1]
-        super().__init__(tables, lines, threads, False, finishing, stage)
+        super().__init__(tables, lines, threads, False, finishing, stage, ChoicePreviews(tables["chooser"]))
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:

@@ -14,6 +14,7 @@ from shortlist.runtime.shared_tables import share_table
 
 from .exact_rows import CompiledGather
 from .native.arguments import get_address
+from .primitives.int8_columns import ColumnsStruct, Int8Columns
 from .primitives.layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks
 
 ROLES = "screen_columns", "screen_projection", "screen_previews", "screen_scales"
@@ -25,8 +26,10 @@ class SecondStageStruct(Structure):
     """`struct second_stage` of kernels.h: addresses of arrays, which must live as long as this is used."""
 
     _fields_ = [
-        *((name, c_void_p) for name in ("rows", "projection", "blocks", "previews", "scale", "bias")),
-        *((name, c_int64) for name in ("width", "lines")),
+        ("rows", c_void_p),
+        ("projection", ColumnsStruct),
+        *((name, c_void_p) for name in ("blocks", "previews", "scale", "bias")),
+        ("lines", c_int64),
     ]
 
 
@@ -36,7 +39,7 @@ class SecondStage:
     def __init__(
         self,
         rows: CompiledGather,
-        projection: FloatArray,
+        projection: Int8Columns,
         blocks: IdArray,
         previews: Bytes,
         scale: FloatArray,
@@ -46,13 +49,13 @@ class SecondStage:
         self.arrays = rows, projection, blocks, previews, scale, bias  # must live as long as their addresses are used
         addresses = (
             cast(rows.table, c_void_p).value,
-            get_address(projection, np.float32, "projection"),
+            projection.struct,
             get_address(blocks, np.int64, "blocks"),
             get_address(previews, np.uint8, "previews"),
             get_address(scale, np.float32, "scale"),
             get_address(bias, np.float32, "bias"),
         )
-        self.pointer = byref(SecondStageStruct(*addresses, projection.shape[1], previews.shape[1]))
+        self.pointer = byref(SecondStageStruct(*addresses, previews.shape[1]))
 
     @classmethod
     def open(cls, bundle: Bundle, index: Index, rows: CompiledGather) -> Self:
@@ -68,7 +71,7 @@ class SecondStage:
         scale = scatter(bundle.map_array("screen_scales"), places, blocks[-1])
         bias = bundle.map_array("exact_bias")[index["ids"]] if bundle.has_arrays("exact_bias") else None
         wide_bias = None if bias is None else scatter(bias, places, blocks[-1])
-        return cls(rows, bundle.map_array("screen_projection"), blocks, previews, scale, wide_bias)
+        return cls(rows, Int8Columns(bundle.map_array("screen_projection")), blocks, previews, scale, wide_bias)
 
 
 def list_places(offsets: IdArray, blocks: IdArray) -> IdArray:

@@ -12,7 +12,7 @@ from shortlist.core.results import TopK
 from shortlist.errors import BadInput, BundleError
 from shortlist.head import Head
 from shortlist.kernels.native.library import open_target
-from shortlist.kernels.screen import Loops
+from shortlist.kernels.screen import ChoicePreviews, Loops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import MAX_COMPILED_K
 from shortlist.plans.screen.gated import MAX_LOOP_ROWS
@@ -178,6 +178,35 @@ def test_rows_come_in_the_order_of_their_best_sets(target, count, sets, seed):
     scores, order = loops.order_rows(contexts.astype(np.float32))
     np.testing.assert_array_equal(scores, contexts @ columns)
     np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
+
+
+@pytest.mark.parametrize("target", list_targets())
+@given(st.integers(1, 12), st.integers(1, 70), st.integers(1, 40), st.sampled_from([0, 1e-30, 1e-4, 1, 1e25]), seeds)
+@settings(max_examples=100, deadline=None)
+def test_the_two_best_of_previewed_scores_are_exact(target, count, dim, sets, size, seed):
+    """Of columns that differ little, so that previews alone would mistake them, and of contexts of any size."""
+    rng = np.random.default_rng(seed)
+    contexts = (size * rng.standard_normal((count, dim))).astype(np.float32)
+    columns = rng.standard_normal((dim, 1)) + 10.0 ** rng.integers(-6, 1) * rng.standard_normal((dim, sets))
+    columns = columns.astype(np.float32)
+    tables = {"chooser": columns, "offsets": np.arange(sets + 1)}
+    loops = Loops(tables, dim, 1, are_experts=False, previews=ChoicePreviews(columns))
+    loops.kernels = open_target(target)
+    scores, order = loops.order_rows(contexts)
+    exact = contexts.astype(np.float64) @ columns
+    off = 1e-5 * np.linalg.norm(contexts.astype(np.float64), axis=1) * np.linalg.norm(columns, axis=0).max() + 1e-37
+    two, places = np.sort(exact)[:, -2:], np.argsort(scores, kind="stable")[:, -2:]
+    np.testing.assert_array_less(abs(np.take_along_axis(exact, places, 1) - two).max(axis=1), off)
+    np.testing.assert_array_less(abs(np.sort(scores)[:, -2:] - two).max(axis=1), off)
+    np.testing.assert_array_equal(order, scores.argmax(axis=1).argsort(kind="stable"))
+
+
+def test_contexts_whose_squares_overflow_have_exact_scores():
+    columns = np.random.default_rng(0).standard_normal((8, 20)).astype(np.float32)
+    contexts = np.full((2, 8), 1e30, np.float32)
+    tables = {"chooser": columns, "offsets": np.arange(21)}
+    scores, _ = Loops(tables, 8, 1, are_experts=False, previews=ChoicePreviews(columns)).order_rows(contexts)
+    np.testing.assert_allclose(scores, contexts @ columns, rtol=1e-5)
 
 
 def test_who_of_equal_ones_leads_can_be_seen(screen, request):

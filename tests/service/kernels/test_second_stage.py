@@ -50,6 +50,12 @@ def target(request, monkeypatch):
     library.open_target.cache_clear()
 
 
+def round_columns(matrix):
+    """Columns [d, n] as int8 has them, each in a scale of its own."""
+    scale = np.abs(matrix).max(axis=0) / np.float32(127)
+    return np.rint(matrix / scale) * scale
+
+
 def answer_by_numpy(head: Head, row, k):
     """Ids, log-probabilities and how many classes were scored exactly, of one row that dense does not answer.
 
@@ -58,7 +64,7 @@ def answer_by_numpy(head: Head, row, k):
     bundle = Bundle(head.folder)
     offsets, ids, constants = (bundle.tensors("index.safetensors")[name] for name in ("offsets", "ids", "tail"))
     arrays = {role: bundle.map_array(f"screen_{role}") for role in ("projection", "previews", "scales")}
-    projected = row @ arrays["projection"]
+    projected = row @ round_columns(arrays["projection"])
     scale = np.abs(projected).max() / np.float32(127)
     levels, width = np.rint(projected / scale).astype(np.int64), projected.size
     previews = {}
@@ -113,12 +119,12 @@ def test_single_rows_are_rows_of_a_batch(form, target):
     for i, row in enumerate(rows):
         top = head.topk(row[None], 5)
         np.testing.assert_array_equal(top.ids[0], wanted.ids[i])
-        np.testing.assert_allclose(top.logprobs[0], wanted.logprobs[i], atol=1e-6)
+        np.testing.assert_allclose(top.logprobs[0], wanted.logprobs[i], atol=3e-6)  # normalisers of some ten nats
         assert top.scored[0] == wanted.scored[i]
 
 
 def test_loops_equal_graphs(form, target, monkeypatch):
-    """But where ONNX Runtime's int8 products saturate, which these previews are too small for."""
+    """But for the projection, whose columns loops have in int8; these previews are too small to saturate."""
     folder, rows = form
     head = shortlist.load(folder, threads=1)
     by_loops = head.topk_by_plan(rows, 5)
@@ -126,7 +132,7 @@ def test_loops_equal_graphs(form, target, monkeypatch):
     by_graphs = head.topk_by_plan(rows, 5)
     np.testing.assert_array_equal(by_loops.scored, by_graphs.scored)
     np.testing.assert_array_equal(by_loops.ids, by_graphs.ids)
-    np.testing.assert_allclose(by_loops.logprobs, by_graphs.logprobs, atol=2e-4)
+    np.testing.assert_allclose(by_loops.logprobs, by_graphs.logprobs, atol=5e-3)
 
 
 def test_numerators_are_exact(form, target):

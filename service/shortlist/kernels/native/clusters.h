@@ -46,30 +46,63 @@ static void take_best(const float *logits, const int64_t *ids, int64_t n, float 
     }
 }
 
-/* Sets the logits of those ascending ids [n] that are among the ascending `known` [m] to -inf; returns how many are
- * not. */
-static int64_t drop_known(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, float *logits) {
-    int64_t at = 0, new = 0;
+INLINE int64_t count_words(int64_t bits) { return (bits + 63) / 64; }
+
+/* Sets the logits of those ids [n] that are among `known` [m] to -inf; returns how many are not. bits: of all classes,
+ * zeros, and zeros again afterwards. Which ids are known is no branch, since the processor could not guess it. */
+static int64_t drop_known(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, uint64_t *bits,
+                          float *logits) {
+    int64_t new = 0;
+    for (int64_t i = 0; i < m; i++) bits[known[i] / 64] |= 1ull << known[i] % 64;
     for (int64_t i = 0; i < n; i++) {
-        while (at < m && known[at] < ids[i]) at++;
-        if (at < m && known[at] == ids[i])
-            logits[i] = -INFINITY;
-        else
-            new++;
+        int64_t is_known = bits[ids[i] / 64] >> ids[i] % 64 & 1;
+        logits[i] = is_known ? -INFINITY : logits[i];
+        new += 1 - is_known;
     }
+    for (int64_t i = 0; i < m; i++) bits[known[i] / 64] = 0;
     return new;
+}
+
+/* The largest of scores [n], and the largest of the others, which may be equal: in each of sixteen lanes at first. */
+static void find_two_largest(const float *scores, int64_t n, float *largest, float *second) {
+    floats firsts[PARTS], seconds[PARTS];
+    float last[LANES], lanes[2][LANES];
+    for (int part = 0; part < (int)PARTS; part++) firsts[part] = seconds[part] = repeat_float(-INFINITY);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const float *some = scores + i;
+        int is_last = n - i < LANES;
+        for (int64_t lane = 0; is_last && lane < LANES; lane++) last[lane] = i + lane < n ? some[lane] : -INFINITY;
+        for (int part = 0; part < (int)PARTS; part++) {
+            floats values = load_floats((is_last ? last : some) + WIDTH * part);
+            floats smaller = choose_floats(values > firsts[part], firsts[part], values);
+            firsts[part] = max_floats(values, firsts[part]);
+            seconds[part] = max_floats(smaller, seconds[part]);
+        }
+    }
+    memcpy(lanes[0], firsts, sizeof lanes[0]);
+    memcpy(lanes[1], seconds, sizeof lanes[1]);
+    *largest = find_largest_lane(lanes[0]);
+    for (int lane = 0; lane < LANES; lane++) {
+        if (lanes[0][lane] != *largest) continue;
+        lanes[0][lane] = lanes[1][lane]; /* the others of the lane that has the largest */
+        break;
+    }
+    *second = find_largest_lane(lanes[0]);
+}
+
+/* The place of the first of scores [n] with this value but that at `other`; -1 where there is none. */
+INLINE int64_t find_score(const float *scores, int64_t n, float value, int64_t other) {
+    for (int64_t i = 0; i < n; i++)
+        if (scores[i] == value && i != other) return i;
+    return -1;
 }
 
 /* Places of the best and the second best of scores [n], of one score the same; the first of equal ones. */
 static void find_two_best(const float *scores, int64_t n, int64_t *best, int64_t *other) {
-    int64_t first = 0, second = -1;
-    for (int64_t i = 1; i < n; i++) {
-        if (scores[i] > scores[first])
-            second = first, first = i;
-        else if (second < 0 || scores[i] > scores[second])
-            second = i;
-    }
-    *best = first, *other = second < 0 ? 0 : second;
+    float largest, second;
+    find_two_largest(scores, n, &largest, &second);
+    int64_t first = find_score(scores, n, largest, -1), next = find_score(scores, n, second, first);
+    *best = first < 0 ? 0 : first, *other = next < 0 ? *best : next;
 }
 
 /* Difference of the two scores over the size of the best; infinite for a single score. */

@@ -24,12 +24,6 @@ static float sum_logits(const float *scores, int64_t n, float peak) {
     return (float)(peak + log(total));
 }
 
-INLINE float find_largest(const float *scores, int64_t n) {
-    float largest = -INFINITY;
-    for (int64_t i = 0; i < n; i++) largest = scores[i] > largest ? scores[i] : largest;
-    return largest;
-}
-
 /* Gives classes that may not be returned a logit of -inf. peaks: of the logits, kept so. permitted: overwritten. */
 static void restrict_logits(const struct lists *lists, int64_t row, float *logits, int64_t classes, float *peaks,
                             unsigned char *permitted) {

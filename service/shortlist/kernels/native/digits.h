@@ -6,6 +6,7 @@
 #ifndef SHORTLIST_DIGITS_H
 #define SHORTLIST_DIGITS_H
 
+#include "kernels.h"
 #include "vectors.h"
 
 #define COARSE_LEVELS 63.0f  /* the largest coarse digit */
@@ -88,6 +89,22 @@ INLINE struct digit_steps split_digits(const float *context, int64_t n, int8_t *
 INLINE float combine_sums(int32_t coarse_sum, int32_t fine_sum, float scale, struct digit_steps steps) {
     float coarse = (float)(coarse_sum - steps.coarse_shift), fine = (float)(fine_sum - steps.fine_shift);
     return (steps.coarse * scale) * coarse + (steps.fine * scale) * fine;
+}
+
+/* The products [16 blocks] of columns with a context in two digits. */
+INLINE void multiply_columns(const struct int8_columns *columns, const int8_t *coarse, const int8_t *fine,
+                             struct digit_steps steps, float *products) {
+    for (int64_t block = 0; block < columns->blocks; block++) {
+        int32_t coarse_sums[LANES], fine_sums[LANES];
+        multiply_block_by_digits(columns->weights + block * columns->lines * LINE_BYTES, coarse, fine, columns->lines,
+                                 coarse_sums, fine_sums);
+        for (int64_t lane = 0, i = LANES * block; lane < LANES; lane += WIDTH, i += WIDTH) { /* as `combine_sums` */
+            floats coarse = convert_ints(load_ints(coarse_sums + lane) - steps.coarse_shift);
+            floats fine = convert_ints(load_ints(fine_sums + lane) - steps.fine_shift);
+            floats scale = load_floats(columns->scale + i);
+            store_floats(products + i, (steps.coarse * scale) * coarse + (steps.fine * scale) * fine);
+        }
+    }
 }
 
 #endif

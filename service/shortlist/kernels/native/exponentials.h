@@ -40,8 +40,7 @@ INLINE float sum_exp(const float *scores, int64_t n, float peak) {
 
 /* The log of the sum of exp(scores) [n]. */
 INLINE float log_sum_exp(const float *scores, int64_t n) {
-    float peak = -INFINITY;
-    for (int64_t i = 0; i < n; i++) peak = scores[i] > peak ? scores[i] : peak;
+    float peak = find_largest(scores, n);
     return peak + logf(sum_exp(scores, n, peak));
 }
 

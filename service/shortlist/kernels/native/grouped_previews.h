@@ -17,14 +17,9 @@ enum {
 /* The products of the projection's columns and a context. The digits are finer than the levels that `projected` is
  * rounded to later, unless one number of the context is hundreds of times the others. */
 static void project_context(const struct grouped *head, struct digit_steps steps, const struct scratch *scratch) {
-    for (int64_t block = 0; block < head->projection_blocks; block++) {
-        int32_t coarse_sums[LANES], fine_sums[LANES];
-        const uint8_t *weights = head->projection + block * head->projection_lines * LINE_BYTES;
-        multiply_block_by_digits(weights, scratch->coarse, scratch->fine, head->projection_lines, coarse_sums,
-                                 fine_sums);
-        for (int64_t lane = 0, i = LANES * block; lane < LANES; lane++, i++)
-            scratch->projected[i] = combine_sums(coarse_sums[lane], fine_sums[lane], head->projection_scale[i], steps);
-    }
+    struct int8_columns columns = {head->projection, head->projection_scale, head->projection_blocks,
+                                   head->projection_lines};
+    multiply_columns(&columns, scratch->coarse, scratch->fine, steps, scratch->projected);
 }
 
 /* (weights @ levels - shift) * scale of one block. */

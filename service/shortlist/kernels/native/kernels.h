@@ -16,6 +16,14 @@ struct exact_rows {
     float logit_scale, soft_cap;
 };
 
+/* The columns of a float matrix [dim, n] in int8, 128 larger, in blocks of 16 columns; a line holds four of their rows,
+ * zeros after the last. scale: [blocks, 16], what a level of each column stands for, 0 where there is no column. */
+struct int8_columns {
+    const uint8_t *weights; /* [blocks, lines, 16, 4] */
+    const float *scale;
+    int64_t blocks, lines;
+};
+
 /* A head of plan `grouped`: groups hold blocks of at most 16 classes; positions count classes group by group.
  *
  * A block of weights is [lines, 16, 4] uint8: a line holds four columns of sixteen rows, each 128 larger than it is.
@@ -86,12 +94,20 @@ enum { ALL_CLASSES = -2 };
 /* Int8 previews of the classes of clusters, in blocks of 16 classes, of which the best are scored by their rows. */
 struct second_stage {
     const struct exact_rows *rows;
-    const float *projection; /* [dim, width] */
+    struct int8_columns projection;
     const int64_t *blocks;   /* [sets + 1], at which block each cluster begins */
     const uint8_t *previews; /* [blocks, lines, 16, 4], each byte 128 larger than it is */
     const float *scale;      /* [blocks, 16] */
     const float *bias;       /* [blocks, 16] or NULL */
-    int64_t width, lines;
+    int64_t lines;           /* of a block of previews: at most those of the projection's columns */
+};
+
+/* Int8 previews of the scores of a screen's clusters. Each is off by at most its `error` times the context's norm, and
+ * its `size` times the norm of what the context's digits leave. */
+struct choice_previews {
+    struct int8_columns columns;
+    const float *rows;          /* [sets, dim], which exact scores are products with */
+    const float *error, *size;  /* [blocks, 16] */
 };
 
 /* The clusters of a screen, or the experts of a gate, which the largest of its scores picks. */
@@ -102,7 +118,9 @@ struct sets {
     const int64_t *offsets; /* [sets + 1], where each begins in `ids` */
     const float *tail;      /* [sets], added to the log-normalizers of clusters */
     const struct second_stage *stage; /* in the place of `weights`, or NULL */
+    const struct choice_previews *previews; /* in the place of `chooser`, or NULL */
     int64_t dim, sets;
+    int64_t classes;        /* ids are smaller */
     int64_t lines;          /* numbers in `weights` for each class: dim, or one more with biases, as experts have */
     int64_t largest;        /* classes of the largest set */
     int64_t are_experts;
@@ -332,7 +350,8 @@ struct kernels {
     float (*quantize)(const float *numbers, int64_t n, int8_t *levels);
     float (*sum_exp)(const float *scores, int64_t n, float peak);
     void (*take_best)(const float *logits, const int64_t *ids, int64_t n, float *best, int64_t *best_ids, int64_t k);
-    int64_t (*drop_known)(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, float *logits);
+    int64_t (*drop_known)(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, uint64_t *bits,
+                          float *logits);
     int64_t (*mark_list)(const int64_t *ids, int64_t count, int64_t classes, unsigned char *marks);
 };
 

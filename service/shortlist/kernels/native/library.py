@@ -95,7 +95,7 @@ PROTOTYPES = {
     "quantize": CFUNCTYPE(c_float, ARRAY, c_int64, ARRAY),
     "sum_exp": CFUNCTYPE(c_float, ARRAY, c_int64, c_float),
     "take_best": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY, ARRAY, c_int64),
-    "drop_known": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, ARRAY),
+    "drop_known": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, ARRAY, ARRAY),
     "mark_list": CFUNCTYPE(c_int64, STRUCT, c_int64, c_int64, ARRAY),
 }
 

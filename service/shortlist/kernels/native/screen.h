@@ -5,27 +5,38 @@
 #ifndef SHORTLIST_SCREEN_H
 #define SHORTLIST_SCREEN_H
 
+#include "choices.h"
 #include "row_answers.h"
 #include "second_stage.h"
 
-/* Scores [count, sets] of the sets, and the rows in the order of their best sets: rows of one set then follow one
- * another and find its weights in the cache. */
-static int64_t order_rows(const struct sets *sets, const float *contexts, int64_t count, float *scores,
-                          int32_t *order) {
-    int64_t n = sets->sets, other;
-    int64_t *memory = malloc((count + n + 1) * sizeof *memory), *best = memory, *ends = memory + count;
-    if (!memory) return 0;
-    memset(scores, 0, count * n * sizeof *scores);
+/* The rows in the order of their best sets: rows of one set then follow one another and find its weights in the cache.
+ * best: [count], ends: [sets + 1], overwritten. */
+static void sort_rows(const float *scores, int64_t count, int64_t n, int64_t *best, int64_t *ends, int32_t *order) {
+    int64_t other;
     memset(ends, 0, (n + 1) * sizeof *ends);
     for (int64_t row = 0; row < count; row++) {
-        add_columns(sets->chooser, contexts + row * sets->dim, sets->dim, n, scores + row * n);
         find_two_best(scores + row * n, n, best + row, &other);
         ends[best[row] + 1]++;
     }
     for (int64_t i = 1; i <= n; i++) ends[i] += ends[i - 1];
     for (int64_t row = 0; row < count; row++) order[ends[best[row]]++] = (int32_t)row;
+}
+
+/* Scores [count, sets] of the sets, and the rows in the order of their best sets. */
+static int64_t order_rows(const struct sets *sets, const float *contexts, int64_t count, float *scores,
+                          int32_t *order) {
+    int64_t n = sets->sets, *memory = malloc((count + n + 1) * sizeof *memory);
+    struct choice_scratch scratch = {0};
+    int64_t is_done = memory && allocate_choices(sets, &scratch);
+    for (int64_t row = 0; is_done && row < count; row++)
+        score_choices(sets, contexts + row * sets->dim, &scratch, scores + row * n);
+    if (count == 1)
+        order[0] = 0;
+    else if (is_done)
+        sort_rows(scores, count, n, memory, memory + count, order);
+    free(scratch.previews);
     free(memory);
-    return 1;
+    return is_done;
 }
 
 /* Logits [n] of the classes of one cluster, from class `first` of all sets on. */
@@ -39,10 +50,11 @@ static void score_cluster(const struct sets *sets, const float *context, int64_t
     finish_logits(logits, n, sets->logit_scale, sets->soft_cap);
 }
 
-/* One row over its best cluster, or its best two; products: a place for the logits of both. */
+/* One row over its best cluster, or its best two; products: a place for the logits of both. bits: as `drop_known`
+ * wants them. */
 static void score_clusters_of_row(const struct sets *sets, const struct screen_limits *limits, const float *context,
-                                  const float *scores, float *products, const struct set_results *results,
-                                  int64_t row) {
+                                  const float *scores, float *products, uint64_t *bits,
+                                  const struct set_results *results, int64_t row) {
     int64_t best, other, k = results->k, *ids = results->ids + row * k;
     int64_t clusters = choose_clusters(sets, limits, scores, &best, &other);
     float *logits = results->logits + row * k;
@@ -58,7 +70,7 @@ static void score_clusters_of_row(const struct sets *sets, const struct screen_l
     take_best(products, best_ids, size, logits, ids, k);
     if (more) {
         score_cluster(sets, context, second, more, products + size);
-        new = drop_known(best_ids, size, other_ids, more, products + size);
+        new = drop_known(best_ids, size, other_ids, more, bits, products + size);
         take_best(products + size, other_ids, more, logits, ids, k);
     }
     results->normalizers[row] = logits[0] + logf(sum_exp(products, size + more, logits[0])) + sets->tail[best];
@@ -86,21 +98,23 @@ static void score_expert_of_row(const struct sets *sets, const float *context, c
 /* Places for a row's intermediate results: logits of two clusters, an expert's factors, or those of a second stage. */
 struct set_scratch {
     float *products, *factors;
+    uint64_t *bits; /* of all classes, zeros but in `drop_known` */
     struct preview_scratch previews;
 };
 
 static int allocate_set_scratch(const struct sets *sets, struct set_scratch *scratch) {
     if (sets->stage) return allocate_previews(sets, &scratch->previews);
-    scratch->products = malloc((2 * sets->largest + sets->lines) * sizeof(float));
-    scratch->factors = scratch->products + 2 * sets->largest;
-    return scratch->products != NULL;
+    int64_t words = count_words(sets->classes);
+    scratch->bits = calloc(words * sizeof(uint64_t) + (2 * sets->largest + sets->lines) * sizeof(float), 1);
+    scratch->products = (float *)(scratch->bits + words), scratch->factors = scratch->products + 2 * sets->largest;
+    return scratch->bits != NULL;
 }
 
 static void free_set_scratch(const struct sets *sets, struct set_scratch *scratch) {
     if (sets->stage)
         give_memory(scratch->previews.ids);
     else
-        free(scratch->products);
+        free(scratch->bits);
 }
 
 INLINE void score_row_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *context,
@@ -111,7 +125,7 @@ INLINE void score_row_of_sets(const struct sets *sets, const struct screen_limit
     else if (sets->stage)
         score_previews_of_row(sets, limits, context, scores, &scratch->previews, results, row);
     else
-        score_clusters_of_row(sets, limits, context, scores, scratch->products, results, row);
+        score_clusters_of_row(sets, limits, context, scores, scratch->products, scratch->bits, results, row);
 }
 
 static int64_t score_sets(const struct sets *sets, const struct screen_limits *limits, const float *contexts,

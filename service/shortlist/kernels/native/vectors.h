@@ -86,6 +86,21 @@ INLINE float find_largest_lane(const float *numbers) {
 }
 #endif
 
+/* The largest of numbers [n], -inf of none. Those that are no numbers are left out. */
+INLINE float find_largest(const float *numbers, int64_t n) {
+    floats peaks[PARTS];
+    float lanes[LANES];
+    int64_t i = 0;
+    for (int part = 0; part < (int)PARTS; part++) peaks[part] = repeat_float(-INFINITY);
+    for (; i + LANES <= n; i += LANES)
+        for (int part = 0; part < (int)PARTS; part++)
+            peaks[part] = max_floats(load_floats(numbers + i + WIDTH * part), peaks[part]);
+    memcpy(lanes, peaks, sizeof lanes);
+    float peak = find_largest_lane(lanes);
+    for (; i < n; i++) peak = numbers[i] > peak ? numbers[i] : peak;
+    return peak;
+}
+
 /* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
 INLINE int are_finite(const float *numbers, int64_t n) {
     const uint32_t exponent = 0x7f800000;

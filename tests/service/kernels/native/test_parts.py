@@ -163,8 +163,10 @@ def test_the_best_of_two_sets_are_in_order_and_the_lower_of_equal_ones_leads(ker
 def test_classes_of_both_sets_count_once(kernels, one, two):
     known, ids = (np.array(sorted(ids), np.int64) for ids in (one, two))
     logits = np.zeros(ids.size, np.float32)
-    new = kernels.drop_known(point_at(known), known.size, point_at(ids), ids.size, point_at(logits))
+    bits = np.zeros(2, np.int64)
+    new = kernels.drop_known(point_at(known), known.size, point_at(ids), ids.size, point_at(bits), point_at(logits))
     assert new == len(two - one)
+    assert not bits.any()
     np.testing.assert_array_equal(logits == 0, [number not in one for number in ids])
 
 
