@@ -12,7 +12,7 @@
 #include "select.h"
 #include "sums.h"
 
-#define SMALL_NORM 1e-15f
+#define SMALL_NORM 1e-15f /* of a context; squares of much smaller numbers are 0 */
 
 /* Intermediate results of a row. previews, bounds, places: [blocks, 16] of the sets. coarse, fine, rest: [lines, 4]. */
 struct choice_scratch {
@@ -40,7 +40,7 @@ static void preview_choices(const struct choice_previews *previews, const float 
                             const struct choice_scratch *scratch) {
     struct digit_steps steps = split_digits(context, dim, scratch->coarse, scratch->fine, scratch->rest);
     float root = sqrtf((float)dim), norm = sqrtf(dot(context, context, dim)), left = 0.5f * steps.fine * root;
-    if (norm < SMALL_NORM) norm = COARSE_LEVELS * steps.coarse * root; /* at least, since squares vanish */
+    if (norm < SMALL_NORM) norm = COARSE_LEVELS * steps.coarse * root; /* no less than it is */
     multiply_columns(&previews->columns, scratch->coarse, scratch->fine, steps, scratch->previews);
     for (int64_t i = 0; i < previews->columns.blocks * LANES; i++)
         scratch->bounds[i] = norm * previews->error[i] + left * previews->size[i];

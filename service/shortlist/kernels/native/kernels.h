@@ -241,8 +241,8 @@ struct kernels {
                                      const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
                                      int64_t *ids);
 
-    /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets.
-     * Returns 0 where there is no memory for it. */
+    /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets. By
+     * previews the two largest of a row are exact, and the others less. Returns 0 where there is no memory for it. */
     int64_t (*order_rows)(const struct sets *sets, const float *contexts, int64_t count, float *scores, int32_t *order);
 
     /* Scores the rows order[first] to order[last - 1], each over its one or two best clusters, or its best expert. ids
