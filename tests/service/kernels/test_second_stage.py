@@ -116,10 +116,11 @@ def test_single_rows_are_rows_of_a_batch(form, target):
     folder, rows = form
     head = shortlist.load(folder, threads=1)
     wanted = head.topk_by_plan(rows, 5)
+    off = 1e-6 if head.plan.terms is None else 3e-6  # the graph of terms sums rows in other orders
     for i, row in enumerate(rows):
         top = head.topk(row[None], 5)
         np.testing.assert_array_equal(top.ids[0], wanted.ids[i])
-        np.testing.assert_allclose(top.logprobs[0], wanted.logprobs[i], atol=3e-6)  # normalisers of some ten nats
+        np.testing.assert_allclose(top.logprobs[0], wanted.logprobs[i], atol=off)
         assert top.scored[0] == wanted.scored[i]
 
 

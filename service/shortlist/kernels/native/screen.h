@@ -98,16 +98,18 @@ static void score_expert_of_row(const struct sets *sets, const float *context, c
 /* Places for a row's intermediate results: logits of two clusters, an expert's factors, or those of a second stage. */
 struct set_scratch {
     float *products, *factors;
-    uint64_t *bits; /* of all classes, zeros but in `drop_known` */
+    uint64_t *bits; /* of all classes, of clusters alone; zeros but in `drop_known` */
     struct preview_scratch previews;
 };
 
 static int allocate_set_scratch(const struct sets *sets, struct set_scratch *scratch) {
     if (sets->stage) return allocate_previews(sets, &scratch->previews);
-    int64_t words = count_words(sets->classes);
-    scratch->bits = calloc(words * sizeof(uint64_t) + (2 * sets->largest + sets->lines) * sizeof(float), 1);
+    int64_t words = sets->are_experts ? 0 : count_words(sets->classes);
+    scratch->bits = malloc(words * sizeof(uint64_t) + (2 * sets->largest + sets->lines) * sizeof(float));
+    if (!scratch->bits) return 0;
+    memset(scratch->bits, 0, words * sizeof *scratch->bits);
     scratch->products = (float *)(scratch->bits + words), scratch->factors = scratch->products + 2 * sets->largest;
-    return scratch->bits != NULL;
+    return 1;
 }
 
 static void free_set_scratch(const struct sets *sets, struct set_scratch *scratch) {
