@@ -89,7 +89,7 @@ static int64_t preview_best(const struct row_search *row, int64_t wanted) {
     for (int64_t i = 0; i < count; i++) {
         int32_t place = scratch->positions[i];
         scratch->forbidden_values[i] = scale_logit(head, scratch->scores[place] * row->row_scale);
-        scratch->positions[i] = head->firsts[scratch->block_ids[place / LANES]] + place % LANES;
+        scratch->positions[i] = find_opened_position(head, scratch, place);
     }
     return count;
 }

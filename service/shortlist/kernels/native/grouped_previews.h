@@ -212,6 +212,11 @@ static int64_t preview_blocks(const struct grouped *head, const struct grouped_l
     return kept;
 }
 
+/* The position of a lane of the blocks in block_ids. */
+INLINE int32_t find_opened_position(const struct grouped *head, const struct scratch *scratch, uint32_t lane) {
+    return head->firsts[scratch->block_ids[lane / LANES]] + (int32_t)(lane % LANES);
+}
+
 /* Writes the positions of a row's candidates, ascending, to `positions`; returns how many.
  *
  * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
@@ -224,12 +229,11 @@ static int64_t choose_candidates(const struct grouped *head, const struct groupe
     blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
     int32_t *positions = scratch->positions;
     int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
-    *bar = INFINITY;
-    for (int64_t i = 0; i < count; i++) {
-        float preview = scratch->scores[positions[i]] * row_scale;
-        *bar = preview < *bar ? preview : *bar;
-        positions[i] = head->firsts[scratch->block_ids[positions[i] / LANES]] + positions[i] % LANES;
-    }
+    float least, most;
+    for (int64_t i = 0; i < count; i++) scratch->spare[i] = scratch->scores[positions[i]];
+    find_range(scratch->spare, count, &least, &most);
+    *bar = count ? least * row_scale : INFINITY;
+    for (int64_t i = 0; i < count; i++) positions[i] = find_opened_position(head, scratch, positions[i]);
     return count;
 }
 

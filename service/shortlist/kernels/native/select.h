@@ -7,7 +7,23 @@
 enum {
     STRIP_SCORES = 8,     /* of which only the best is compared at first */
     SURPLUS_DIVISOR = 32, /* where a later stage looks closer, a 32nd more than asked for may be selected */
+    FEW_SCORES = 256,     /* between two thresholds: these alone are compared from then on */
 };
+
+#ifndef HAS_KEEP_BLOCK
+/* Writes those of LANES numbers of four bytes whose scores reach the threshold to `kept`; returns how many. Up to LANES
+ * places of `kept` are overwritten, those of `numbers` among them where it lies behind. */
+INLINE int64_t keep_block(const float *scores, float threshold, const void *numbers, void *kept) {
+    int32_t some[LANES], *places = kept;
+    int64_t count = 0;
+    memcpy(some, numbers, sizeof some);
+    for (int32_t i = 0; i < LANES; i++) {
+        memcpy(places + count, some + i, sizeof *some);
+        count += scores[i] >= threshold;
+    }
+    return count;
+}
+#endif
 
 /* The sum of `sizes` [n], or of n ones where that is NULL, over the scores [n] of `threshold` or more. */
 INLINE int64_t count_reaching(const float *scores, const int32_t *sizes, int64_t n, float threshold) {
@@ -35,8 +51,9 @@ INLINE void find_range(const float *scores, int64_t n, float *low, float *high) 
     for (; i + LANES <= n; i += LANES)
         for (int part = 0; part < PARTS; part++) {
             floats some = load_floats(scores + i + WIDTH * part);
+            ints is_finite = some > repeat_float(-INFINITY);
             highs[part] = max_floats(some, highs[part]);
-            lows[part] = choose_floats((some > repeat_float(-INFINITY)) & (some < lows[part]), some, lows[part]);
+            lows[part] = min_floats(choose_floats(is_finite, some, repeat_float(INFINITY)), lows[part]);
         }
     memcpy(low_lanes, lows, sizeof lows);
     memcpy(high_lanes, highs, sizeof highs);
@@ -51,6 +68,23 @@ INLINE void find_range(const float *scores, int64_t n, float *low, float *high) 
     }
 }
 
+/* Writes the scores [n] from `low` on and under `high` to `few`, for which it has room and for LANES more; returns how
+ * many. */
+static int64_t keep_between(const float *scores, int64_t n, float low, float high, float *few) {
+    int64_t count = 0, i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        float some[LANES];
+        for (int64_t lane = 0; lane < LANES; lane += WIDTH) {
+            floats part = load_floats(scores + i + lane);
+            store_floats(some + lane, choose_floats(part < repeat_float(high), part, repeat_float(-INFINITY)));
+        }
+        count += keep_block(some, low, some, few + count);
+    }
+    for (; i < n; i++)
+        if (scores[i] >= low && scores[i] < high) few[count++] = scores[i];
+    return count;
+}
+
 /* The highest threshold that scores [n] with sizes of `target` or more in sum reach, by bisection.
  *
  * sizes: NULL for ones. surplus: a lower threshold will do if the sum stays within `target` + `surplus`, which spares
@@ -60,15 +94,20 @@ static float find_threshold(const float *scores, const int32_t *sizes, int64_t n
     find_range(scores, n, &low, &high);
     if (!(high > -INFINITY)) return INFINITY;
     if (count_reaching(scores, sizes, n, high) >= target) return high;
-    int64_t count = count_reaching(scores, sizes, n, low);
+    int64_t count = count_reaching(scores, sizes, n, low), above = 0;
     while (count > target + surplus) {
+        if (!sizes && above && n > 2 * FEW_SCORES && count - above <= FEW_SCORES) {
+            float few[FEW_SCORES + LANES];
+            int64_t some = keep_between(scores, n, low, high, few);
+            return find_threshold(few, NULL, some, target - above, surplus);
+        }
         float middle = low + (high - low) * 0.5f;
         if (!(low < middle && middle < high)) break;
         int64_t middle_count = count_reaching(scores, sizes, n, middle);
         if (middle_count >= target)
             low = middle, count = middle_count;
         else
-            high = middle;
+            high = middle, above = middle_count;
     }
     return low;
 }
@@ -82,28 +121,45 @@ static int64_t select_reaching(const float *scores, int64_t n, float threshold, 
     return count;
 }
 
-/* Writes the positions of the `target` best of n scores, ascending, to `positions` [n]; returns how many.
- *
- * They are more than `target` where scores are equal. The best of every STRIP_SCORES scores are compared first: at
- * least as many scores as such peaks reach a threshold, and not many more, so that only those few are compared exactly.
+/* Writes those of `numbers` [n] of four bytes whose scores [n] reach the threshold to `kept` [n], which may be
+ * `numbers` or `scores` itself; returns how many. */
+static int64_t keep_reaching(const float *scores, int64_t n, float threshold, const void *numbers, void *kept) {
+    const int32_t *from = numbers;
+    int32_t *to = kept;
+    int64_t count = 0, i = 0;
+    for (; i + LANES <= n; i += LANES) count += keep_block(scores + i, threshold, from + i, to + count);
+    for (; i < n; i++)
+        if (scores[i] >= threshold) memmove(to + count++, from + i, sizeof *to);
+    return count;
+}
+
+/* A threshold that about `target` of n scores reach, and no fewer where so many are above -inf. Of many, the best of
+ * every STRIP_SCORES scores are compared: at least as many scores as such peaks reach a threshold, and not many more.
  * spare: [n], overwritten. */
-static int64_t select_best(const float *scores, int64_t n, int64_t target, int32_t *positions, float *spare) {
-    if (!n) return 0;
-    int64_t length = (n + STRIP_SCORES - 1) / STRIP_SCORES, count = 0;
+static float find_low_threshold(const float *scores, int64_t n, int64_t target, float *spare) {
+    int64_t length = (n + STRIP_SCORES - 1) / STRIP_SCORES;
+    if (length < 2 * target) return find_threshold(scores, NULL, n, target, 0);
     memcpy(spare, scores, length * sizeof *spare);
     for (int64_t start = length; start < n; start += length) {
         int64_t size = n - start < length ? n - start : length;
         for (int64_t i = 0; i < size; i++) spare[i] = scores[start + i] > spare[i] ? scores[start + i] : spare[i];
     }
     float threshold = find_threshold(spare, NULL, length, target, target / SURPLUS_DIVISOR);
-    if (count_reaching(spare, NULL, length, threshold) < target) /* then all scores are compared */
-        threshold = find_threshold(scores, NULL, n, n, 0);
+    if (count_reaching(spare, NULL, length, threshold) >= target) return threshold;
+    return find_threshold(scores, NULL, n, target, 0);
+}
+
+/* Writes the positions of the `target` best of n scores, ascending, to `positions` [n]; returns how many.
+ *
+ * They are more than `target` where scores are equal. Only those that reach a low threshold are compared exactly.
+ * spare: [n], overwritten. */
+static int64_t select_best(const float *scores, int64_t n, int64_t target, int32_t *positions, float *spare) {
+    if (!n) return 0;
+    float threshold = find_low_threshold(scores, n, target, spare);
     int64_t near = select_reaching(scores, n, threshold, positions);
-    for (int64_t i = 0; i < near; i++) spare[i] = scores[positions[i]];
+    keep_reaching(scores, n, threshold, scores, spare);
     threshold = find_threshold(spare, NULL, near, target, 0);
-    for (int64_t i = 0; i < near; i++)
-        if (spare[i] >= threshold) positions[count++] = positions[i];
-    return count;
+    return keep_reaching(spare, near, threshold, positions, positions);
 }
 
 #endif

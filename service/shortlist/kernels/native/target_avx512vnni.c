@@ -129,6 +129,13 @@ INLINE int64_t select_block(const float *scores, float threshold, int32_t start,
     return __builtin_popcount(mask);
 }
 
+#define HAS_KEEP_BLOCK
+INLINE int64_t keep_block(const float *scores, float threshold, const void *numbers, void *kept) {
+    __mmask16 mask = _mm512_cmp_ps_mask(_mm512_loadu_ps(scores), _mm512_set1_ps(threshold), _CMP_GE_OQ);
+    _mm512_storeu_si512(kept, _mm512_maskz_compress_epi32(mask, _mm512_loadu_si512(numbers)));
+    return __builtin_popcount(mask);
+}
+
 /* The sums of sixteen rows, halved four times as `add_lanes` halves them: rows share each step. */
 #define HAS_SUMS_OF_ROWS
 INLINE void add_lanes_of_rows(const floats sums[LANES][PARTS], float *products) {

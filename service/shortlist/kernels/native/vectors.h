@@ -63,8 +63,17 @@ INLINE floats choose_floats(ints mask, floats yes, floats no) {
     return (floats)((mask & (ints)yes) | (~mask & (ints)no));
 }
 
-/* The larger of two numbers in each lane, `other` where one is no number. */
+/* The larger and the smaller of two numbers in each lane, `other` where one is no number. */
+#if VECTOR_BYTES == 64
+INLINE floats max_floats(floats value, floats other) { return (floats)_mm512_max_ps((__m512)value, (__m512)other); }
+INLINE floats min_floats(floats value, floats other) { return (floats)_mm512_min_ps((__m512)value, (__m512)other); }
+#elif VECTOR_BYTES == 32
+INLINE floats max_floats(floats value, floats other) { return (floats)_mm256_max_ps((__m256)value, (__m256)other); }
+INLINE floats min_floats(floats value, floats other) { return (floats)_mm256_min_ps((__m256)value, (__m256)other); }
+#else
 INLINE floats max_floats(floats value, floats other) { return choose_floats(value > other, value, other); }
+INLINE floats min_floats(floats value, floats other) { return choose_floats(value < other, value, other); }
+#endif
 
 /* Of LANES numbers, halves of which are compared at a time. */
 #ifdef __AVX2__
