@@ -33,8 +33,9 @@ from shortlist_exporter.methods.registry import find_method
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
-from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_effort
+from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_efforts
 from shortlist_exporter.verify.list_effort import fit_list_effort
+from shortlist_exporter.verify.look_widths import choose_widths
 from shortlist_exporter.verify.quality import (
     TRUE_CLASSES,
     measure_certificate,
@@ -136,13 +137,21 @@ def keep_promise(
         return draft
     progress("effort", 0, 1)
     truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS), draft.max_k), progress)
-    changes = {
-        "promise": GroupedMethod().find_promise(request.options),
-        "effort": fit_effort(plan, truth),
-        "list_effort": fit_list_effort(plan, dense, calibration.contexts, request.seed),
-    }
-    settings = GroupedSettings.model_validate(plan.settings.model_dump() | changes)
+    settings = calibrate_effort(plan, dense, truth, request)
     return draft.model_copy(update={"settings": settings})
+
+
+def calibrate_effort(plan: GroupedPlan, dense: FullSoftmax, truth: Truth, request: Request) -> GroupedSettings:
+    """The plan's settings with a promise and what keeps it. truth: of rows that the head has not seen."""
+    promise = GroupedMethod().find_promise(request.options)
+    assert promise is not None, "calibration is for a promise"
+    plan = plan.with_settings(choose_widths(plan, truth, promise))
+    changes = {
+        "promise": promise,
+        **fit_efforts(plan, truth),
+        "list_effort": fit_list_effort(plan, dense, truth.contexts, request.seed),
+    }
+    return GroupedSettings.model_validate(plan.settings.model_dump() | changes)
 
 
 def fit_head(

@@ -17,10 +17,11 @@ import torch
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
-from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES, Look, Search, list_looks
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, SIZE_FEATURES, Look, Search, list_looks
 from shortlist.plans.grouped import GroupedPlan
 
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
+NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
 # Added to every estimate: 13 kinds of text, none of their documents or like in the fit, missed exp(-.4) to exp(0) times
@@ -38,11 +39,21 @@ class Outcomes(NamedTuple):
     missed: Doubles
 
 
-def fit_effort(plan: GroupedPlan, truth: Truth) -> tuple[Weights, ...]:
-    """The weights of every look, for the `effort` of the plan's settings. truth: of rows that the head has not seen."""
-    classes = plan.order.size
-    depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], classes)]
-    looks = {k: list_looks(plan.settings, k, classes) for k in depths}
+def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...]]:
+    """The weights of every look where few classes are asked for, and many: settings of the plan by their names.
+
+    Those for few are fitted to searches for many, too, by looks that are hardly wider: bans in front of a row's best
+    ask for as many. truth: of rows that the head has not seen.
+    """
+    depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], plan.order.size)]
+    many = [k for k in depths if k > MOST_RAISED_K]
+    narrow = plan.with_settings(plan.settings.model_copy(update=NARROW_WIDTHS))
+    return {"effort": fit_effort(narrow, truth, depths), "wide_effort": fit_effort(plan, truth, many) if many else ()}
+
+
+def fit_effort(plan: GroupedPlan, truth: Truth, depths: list[int]) -> tuple[Weights, ...]:
+    """The weights of every look, fitted to searches for so many classes as `depths` say."""
+    looks = {k: list_looks(plan.settings, k, plan.order.size) for k in depths}
     return tuple(
         expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], truth, k) for k in depths]))
         for number in range(len(looks[depths[0]]))

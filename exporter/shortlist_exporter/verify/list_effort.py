@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.kernels.grouped.effort import EFFORT_FEATURES, Search, list_looks
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
 from shortlist.kernels.lists import MOST_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan
 from shortlist_models.full import FullSoftmax
@@ -126,7 +126,8 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
     if permitted.size < MIN_PERMITTED:
         return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
-    search = Search(list_looks(plan.settings, k, plan.order.size), k, plan.beside, UNWEIGHTED, NEVER_ENOUGH)
+    looks = list_looks(plan.settings, k, plan.order.size)
+    search = plan.make_search(k)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
     result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None
     if result.risk[0] > SURE_MISS:

@@ -18,6 +18,7 @@ PREVIEWED_DIVISOR = 2  # plan `grouped` previews at least so small a share of th
 MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops score side by side
 MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
 LOOKS = 2  # that a search of plan `grouped` takes at most
+MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
 EFFORT_WEIGHTS = 12  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
@@ -161,9 +162,20 @@ class GroupedSettings(PlanSettings):
         default=None, description="rows are searched on until the best classes are there so probably; else all alike"
     )
     effort: tuple[Weights, ...] = Field(default=(), description="log-odds of a miss by each look's features")
+    wide_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
     list_effort: Weights = Field(default=(), description="the same of the last look of rows with lists")
+    opened_per_k: Count = Field(
+        default=250, description="classes that a first look opens for each of over ten asked for, if these are more"
+    )
+    candidates_per_k: Count = Field(
+        default=10, description="candidates that a first look has more for each of over ten classes asked for"
+    )
+    opened_per_depth: Count = Field(
+        default=MOST_OPENED_PER_DEPTH,
+        description="classes that a later look opens for each banned class in front of a row's best",
+    )
 
-    @field_validator("effort", "list_effort", mode="before")
+    @field_validator("effort", "wide_effort", "list_effort", mode="before")
     @classmethod
     def convert_lists(cls, value: Any) -> Any:
         """Lists, as JSON has them, as tuples."""
@@ -181,8 +193,9 @@ class GroupedSettings(PlanSettings):
     @model_validator(mode="after")
     def check_effort(self) -> Self:
         """Raise ValueError where there is a promise and nothing to keep it by, or weights of another search."""
-        rows = [*self.effort, *([self.list_effort] if self.list_effort else [])]
-        if {len(row) for row in rows} - {EFFORT_WEIGHTS} or len(self.effort) not in (0, LOOKS):
+        rows = [*self.effort, *self.wide_effort, *([self.list_effort] if self.list_effort else [])]
+        is_whole = {len(self.effort), len(self.wide_effort)} <= {0, LOOKS}
+        if not is_whole or {len(row) for row in rows} - {EFFORT_WEIGHTS}:
             raise ValueError(f"effort is not {LOOKS} rows of {EFFORT_WEIGHTS} numbers: export the head again")
         if self.promise is not None and not self.effort:
             raise ValueError(f"promise={self.promise} has no effort to be kept by: export the head with a promise")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from math import ceil, log
 
@@ -14,7 +15,8 @@ from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import (
     GROUPED_CANDIDATES_PER_K,
     GROUPED_EXACT_PER_K,
-    MAX_FIRST_LOOK_K,
+    MAX_EFFORT_K,
+    MOST_RAISED_K,
     Search,
     count_last_candidates,
     list_looks,
@@ -170,21 +172,27 @@ class GroupedPlan(Plan):
 
         marked: how many classes marks permit; 0 without marks.
         """
-        settings, make = self.settings, partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed)
+        settings, make = self.settings, self.make_search(k)
         looks = list_looks(settings, k, self.order.size)
         if marked:
             looks = list_marked_looks(settings, k, self.order.size, marked)
         if settings.promise is not None:
             bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
-            start = int(k > MAX_FIRST_LOOK_K and not restricts)
+            start = int(k > MAX_EFFORT_K and not restricts)
             make = partial(make, bar=bar, **self.find_doubt_bars(bar, k))
             is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
-            weights = settings.effort[-1:] * len(looks) if is_alone else settings.effort[start:]
+            effort = settings.wide_effort if k > MOST_RAISED_K and settings.wide_effort else settings.effort
+            weights = effort[-1:] * len(looks) if is_alone else effort[start:]
             return make(looks[start:], weights=weights, list_weights=settings.list_effort)
         if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return make((first, looks[-1]))
         return make(looks[:1])
+
+    def make_search(self, k: int) -> Callable[..., Search]:
+        """A search for k classes by looks that are given."""
+        opened = self.settings.opened_per_depth
+        return partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed, opened_per_depth=opened)
 
     def find_doubt_bars(self, bar: float, k: int) -> dict[str, float]:
         """The log-odds over which a row is answered exactly after the last look; inf where nothing answers so."""

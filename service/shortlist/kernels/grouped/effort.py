@@ -9,26 +9,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.bundle.settings import PREVIEWED_DIVISOR, GroupedSettings
+from shortlist.bundle.settings import MOST_OPENED_PER_DEPTH, PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.kernels.lists import MOST_LISTED
 
 from .tables import LimitsStruct, SearchStruct
 
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
-FIRST_LOOK_OPENED_PER_K = 200  # at least, so that a first look finds most of many classes
-FIRST_LOOK_CANDIDATES_PER_K = 6
+NARROW_K = 10  # classes asked for, up to which a first look is as wide as for one
 LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
 LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
 SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
 SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
-LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MAX_FIRST_LOOK_K classes
-WIDE_LOOK_OPENED_PER_K = 250  # at least, for more
+LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MOST_OPENED_K classes
+MOST_OPENED_K = 40
 LAST_LOOK_CANDIDATES_PER_K = 10
+WIDE_LAST_LOOK_FACTOR = 1.5  # of what a first look for many classes opens, and of its candidates, at least
 LEAST_SAVING = 0.75  # a first look that opens a larger share of what the last does is not worth its time
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
-MAX_FIRST_LOOK_K = 40  # a first look at more classes would seldom suffice
+MAX_EFFORT_K = 256  # beyond it, loops take the last look alone
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
 MAX_LIMIT = np.iinfo(np.int32).max
@@ -56,7 +56,8 @@ class Search(NamedTuple):
     taken. list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds
     over which a row gets INFINITY for them after the last look, since it should be answered exactly; inf where nothing
     can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing. most_listed: of so few permitted
-    classes all are scored.
+    classes all are scored. opened_per_depth: classes that a later look opens for each banned one in front of a row's
+    best.
     """
 
     looks: tuple[Look, ...]
@@ -68,6 +69,7 @@ class Search(NamedTuple):
     doubt_bar: float = inf
     list_doubt_bar: float = inf
     most_listed: int = MOST_LISTED
+    opened_per_depth: int = MOST_OPENED_PER_DEPTH
 
 
 @lru_cache(maxsize=256)
@@ -80,7 +82,8 @@ def make_search(search: Search) -> Any:
     weights = np.array(rows, np.float32)
     addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
     bars = search.bar, search.doubt_bar, search.list_doubt_bar
-    struct = SearchStruct(limits, *addresses, len(limits), search.k, search.fitted, search.most_listed, *bars)
+    counts = len(limits), search.k, search.fitted, search.most_listed, search.opened_per_depth
+    struct = SearchStruct(limits, *addresses, *counts, *bars)
     struct.weights_array = weights
     return byref(struct)
 
@@ -98,16 +101,18 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
-    candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, full_view)
-    many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
-    share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
-    wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MAX_FIRST_LOOK_K), WIDE_LOOK_OPENED_PER_K * k)
-    opened = max(share, wanted, settings.opened, candidates)
-    previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
-    wide = FIRST_LOOK_OPENED_PER_K * k if GROUPED_CANDIDATES_PER_K * k > settings.candidates else 0
+    many_k = max(0, k - NARROW_K)
+    wide = settings.opened_per_k * many_k
     first_opened = max(settings.classes_opened, wide)
     first_previewed = max(settings.classes_previewed, wide // PREVIEWED_DIVISOR)
-    first_candidates = max(settings.candidates, FIRST_LOOK_CANDIDATES_PER_K * k if wide else 0, full_view)
+    first_candidates = max(settings.candidates + settings.candidates_per_k * many_k, full_view)
+    wider_candidates = ceil(WIDE_LAST_LOOK_FACTOR * first_candidates)
+    candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, wider_candidates, full_view)
+    many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
+    share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
+    wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MOST_OPENED_K), ceil(WIDE_LAST_LOOK_FACTOR * wide))
+    opened = max(share, wanted, settings.opened, candidates)
+    previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
     raise_share = 1.0 if k <= MOST_RAISED_K else 0.5
     return (
         Look(first_opened, first_previewed, first_candidates, full_view, raise_share),

@@ -209,7 +209,8 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!are_few && !is_chance(row)) mark_row(row);
     int64_t taken = row->is_marked ? row->banned : row->banned_candidates;
     int64_t ahead = (int64_t)((row->depth - search->k) / find_share(row));
-    widen_limits(row->classes, row->head->code_lines, row->are_many, taken, ahead, &row->limits);
+    widen_limits(row->classes, row->head->code_lines, row->are_many, taken, ahead, search->opened_per_depth * ahead,
+                 &row->limits);
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->banned_candidates;
 }
 

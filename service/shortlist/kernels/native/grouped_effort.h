@@ -46,20 +46,19 @@ static void describe_groups(const struct grouped *head, const struct scratch *sc
     find_range(scores, count, &least, &look->peak);
 }
 
-/* The `wanted` largest of the values [count], descending, to `best`; returns how many there are. */
-static int64_t sort_best(const float *values, int64_t count, int64_t wanted, float *best) {
-    int64_t size = 0;
-    float least = count > wanted ? find_threshold(values, NULL, count, wanted, 0) : -INFINITY; /* of these alone */
-    if (count_reaching(values, NULL, count, least) < wanted) least = -INFINITY;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t place = size < wanted ? size : wanted;
-        if (values[i] < least) continue;
-        if (place == wanted && !(values[i] > best[wanted - 1])) continue;
-        if (place == wanted) place--;
-        for (; place > 0 && best[place - 1] < values[i]; place--) best[place] = best[place - 1];
-        best[place] = values[i];
-        size += size < wanted;
+/* The `wanted` largest of the values [count], descending, to `best`; returns how many there are. A value's place is how
+ * many reach it, which vectors count faster than a sort moves them; of equal ones that is the last place.
+ * spare: [count], overwritten. */
+static int64_t sort_best(const float *values, int64_t count, int64_t wanted, float *best, float *spare) {
+    int64_t size = count < wanted ? count : wanted;
+    float least = count > wanted ? find_threshold(values, NULL, count, wanted, 0) : -INFINITY;
+    int64_t kept = keep_reaching(values, count, least, values, spare);
+    for (int64_t i = 0; i < size; i++) best[i] = -INFINITY;
+    for (int64_t i = 0; i < kept; i++) {
+        int64_t place = count_reaching(spare, NULL, kept, spare[i]);
+        best[place < size ? place - 1 : size - 1] = spare[i];
     }
+    for (int64_t i = size - 2; i >= 0; i--) best[i] = best[i] > best[i + 1] ? best[i] : best[i + 1];
     return size;
 }
 
@@ -74,10 +73,11 @@ INLINE float limit_feature(float value) {
 }
 
 /* Writes the features of a look at `count` permitted candidates, k at least. forbidden: how many classes the lists
- * forbade, of which those over the k-th count as if they were asked for. best: [k + RANKS_BEYOND], overwritten. */
+ * forbade, of which those over the k-th count as if they were asked for. best: [k + RANKS_BEYOND], overwritten, as is
+ * the scratch's `spare`. */
 static void describe_look(const struct grouped *head, const struct look *look, const struct scratch *scratch,
                           int64_t count, int64_t forbidden, int64_t k, float *best, float *features) {
-    int64_t size = sort_best(scratch->values, count, k + RANKS_BEYOND, best), depth = k;
+    int64_t size = sort_best(scratch->values, count, k + RANKS_BEYOND, best, scratch->spare), depth = k;
     float unit = look->spread * head->logit_scale, level = best[k - 1];
     for (int64_t i = 0; i < forbidden; i++) depth += scratch->forbidden_values[i] > level;
     features[0] = logf(look->size + MIN_SPREAD);

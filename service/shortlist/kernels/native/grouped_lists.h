@@ -8,8 +8,7 @@
 #include "select.h"
 
 enum {
-    OPENED_PER_DEPTH = 1000,        /* by a later look for each class in front of a row's best, as many previewed */
-    CANDIDATES_PER_DEPTH = 25,      /* the same of its candidates */
+    CANDIDATES_PER_DEPTH = 25,      /* of a later look for each class in front of a row's best */
     CANDIDATE_LINES_PER_DEPTH = 80, /* or so many lines of int8 rows: previews of short rows tell less */
     FORBIDDEN_DIVISOR = 4,          /* of all classes: where lists forbid more, a first look tells too little */
     FEW_BANS_DIVISOR = 8,           /* of the first look's candidates, so many bans at most only take up room later */
@@ -179,13 +178,14 @@ static int64_t list_permitted(const struct grouped *head, const struct scratch *
 }
 
 /* Widens a later look for lists: bans take up room, and those in front of a row's best classes, `ahead` of all, ask for
- * a closer look. Where lists forbid many classes, all groups are opened. lines: of an int8 row. */
-static void widen_limits(int64_t classes, int64_t lines, int are_many, int64_t banned, int64_t ahead,
+ * a closer look, in which `opened` classes in all are previewed whole. Where lists forbid many classes, all groups are
+ * opened. lines: of an int8 row. */
+static void widen_limits(int64_t classes, int64_t lines, int are_many, int64_t banned, int64_t ahead, int64_t opened,
                          struct grouped_limits *limits) {
     int64_t candidates = max_of(CANDIDATES_PER_DEPTH, CANDIDATE_LINES_PER_DEPTH / lines) * ahead;
-    limits->opened = are_many ? classes : max_of(limits->opened + banned, OPENED_PER_DEPTH * ahead);
+    limits->opened = are_many ? classes : max_of(limits->opened + banned, opened);
     limits->candidates = max_of(limits->candidates, candidates);
-    limits->previewed = max_of(max_of(limits->previewed, limits->candidates), OPENED_PER_DEPTH * ahead);
+    limits->previewed = max_of(max_of(limits->previewed, limits->candidates), opened);
 }
 
 /* Remembers what the first look scored exactly; returns how many classes these are. */

@@ -75,7 +75,7 @@ enum { EFFORT_FEATURES = 11 };
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights;
-    int64_t looks, k, fitted, most_listed;
+    int64_t looks, k, fitted, most_listed, opened_per_depth;
     float bar, doubt_bar, list_doubt_bar;
 };
 

@@ -14,6 +14,7 @@ enum {
     PLACE_BITS = 64,
     FEW_PLACES = 16,       /* up to here one pass that keeps the smallest is faster than eight */
     INSERTION_PLACES = 32, /* up to here insertion sorts as fast as anything */
+    COUNTED_PLACES = 256,  /* up to here it is faster to count, by vectors, how many come before each */
 };
 
 /* A score and its position as one whole number, the better the smaller; of equal scores the first one is. */
@@ -85,8 +86,24 @@ static int compare_places(const void *left, const void *right) {
     return (a > b) - (a < b);
 }
 
+/* Sorts different places, at most COUNTED_PLACES. */
+static void sort_by_counts(uint64_t *places, int64_t count) {
+    uint64_t copy[COUNTED_PLACES];
+    memcpy(copy, places, count * sizeof *places);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t before = 0;
+        for (int64_t j = 0; j < count; j++) before += copy[j] < copy[i];
+        places[before] = copy[i];
+    }
+}
+
+/* Sorts different places. */
 static void sort_places(uint64_t *places, int64_t count) {
-    if (count > INSERTION_PLACES) {
+    if (count > INSERTION_PLACES && count <= COUNTED_PLACES) {
+        sort_by_counts(places, count);
+        return;
+    }
+    if (count > COUNTED_PLACES) {
         qsort(places, count, sizeof *places, compare_places);
         return;
     }

@@ -33,9 +33,12 @@ def measure_precision(head, rows, k):
 
 
 @pytest.mark.parametrize("k", [50, 100])
-def test_many_classes_are_found_by_one_look_that_tells_its_risk(promise_head, k):
-    result = promise_head.plan.topk(near, k, UNRESTRICTED)
-    assert len(promise_head.plan.plan_search(k, restricts=False).looks) == 1
+def test_many_classes_are_found_by_looks_that_tell_their_risk(promise_head, k):
+    """Estimates for many classes were fitted to searches for many."""
+    result, settings = promise_head.plan.topk(near, k, UNRESTRICTED), promise_head.plan.settings
+    assert promise_head.plan.plan_search(k, restricts=False).weights == settings.wide_effort
+    assert promise_head.plan.plan_search(10, restricts=False).weights == settings.effort
+    assert settings.wide_effort != settings.effort
     assert np.isfinite(result.risk).all()
     assert measure_precision(promise_head, near, k) >= 0.985
 
@@ -82,6 +85,25 @@ def test_a_look_tells_how_large_the_row_is_in_columns_that_groups_are_not_compar
     expected = np.log(np.sqrt((columns**2).sum(axis=1) / padded))
     assert columns.shape[1] > 0
     np.testing.assert_allclose(features[:, 9], expected, atol=0.02)
+
+
+@pytest.mark.parametrize("k", [1, 20, 100])
+def test_a_look_tells_how_far_the_logits_that_follow_the_kth_are_from_it(promise_head, k):
+    """As shares of the difference from the best to the last of them."""
+    plan, logits = promise_head.plan, np.sort(logits_of(dense, near), axis=1)[:, ::-1]
+    features = np.zeros((len(near), EFFORT_FEATURES), np.float32)
+    whole = list_looks(plan.settings, k, plan.order.size)[1]._replace(
+        opened=PROMISE_CLASSES, previewed=PROMISE_CLASSES, candidates=PROMISE_CLASSES, full_view=PROMISE_CLASSES
+    )
+    plan.compiled(near, plan.make_search(k)((whole,), weights=plan.settings.effort[:1]), UNRESTRICTED, features)
+    differences = features[:, [2, 3, 4, 5]]
+    differences[:, 1:] += differences[:, :1]
+    expected = logits[:, :1] - logits[:, [k - 1, k, k + 4, k + 8]]
+    some = differences[:, 3] < 12  # features are no larger
+    assert some.mean() > 0.5
+    np.testing.assert_allclose(
+        differences[some] / differences[some, 3:], expected[some] / expected[some, 3:], atol=0.002
+    )
 
 
 @pytest.mark.parametrize("length", [0.001, 0.1, 100])
@@ -149,10 +171,11 @@ def test_a_long_allow_list_can_be_scored_whole(promise_head):
 
 
 def test_a_list_means_the_same_as_what_it_permits_or_forbids(promise_head):
+    """But for the few classes that either look misses."""
     for count in (1500, 3000, 3900):
         permitted, forbidden = np.arange(count), np.arange(count, PROMISE_CLASSES)
         by_allow, by_ban = promise_head.topk(near, 5, allow=permitted), promise_head.topk(near, 5, ban=forbidden)
-        np.testing.assert_array_equal(by_allow.ids, by_ban.ids)
+        assert (by_allow.ids == by_ban.ids).mean() >= 0.995
 
 
 def test_a_row_s_answer_is_the_same_alone_and_among_others(promise_head):

@@ -106,6 +106,24 @@ def test_the_threshold_is_the_nth_largest(kernels, values, target):
     np.testing.assert_array_equal(positions[:count], expected.nonzero()[0])
 
 
+@given(st.integers(500, 5000), st.integers(1, 5200), st.sampled_from([0.0, 1.0, 1000.0]), seeds)
+@settings(max_examples=100, deadline=None)
+def test_the_best_of_thousands_are_selected(kernels, count, target, scale, seed):
+    """Some are equal, and some -inf; scales make some differ by next to nothing beside the others."""
+    random = np.random.default_rng(seed)
+    scores = random.standard_normal(count).astype(np.float32)
+    scores[random.random(count) < 0.1] *= scale
+    scores[random.random(count) < 0.1] = -np.inf
+    ranked = np.sort(scores[scores > -np.inf])[::-1]
+    expected = (scores >= ranked[min(target, ranked.size) - 1]).nonzero()[0]
+    positions, spare = np.full(count + 1, -7, np.int32), np.full(count + 1, 7, np.float32)
+    chosen = kernels.select_best(point_at(scores), count, target, *pointers(positions, spare))
+    np.testing.assert_array_equal(positions[:chosen], expected)
+    assert (positions[-1], spare[-1]) == (-7, 7)
+    threshold = kernels.find_threshold(point_at(scores), None, count, target, 0)
+    np.testing.assert_array_equal((scores >= np.float32(threshold)).nonzero()[0], expected)
+
+
 @given(st.integers(1, 60), st.integers(1, 500), seeds)
 @settings(max_examples=100, deadline=None)
 def test_groups_are_opened_until_they_hold_enough(kernels, groups, target, seed):
