@@ -47,7 +47,7 @@ def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...
     """
     depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], plan.order.size)]
     many = [k for k in depths if k > MOST_RAISED_K]
-    narrow = plan.with_settings(plan.settings.model_copy(update=NARROW_WIDTHS))
+    narrow = change_settings(plan, **NARROW_WIDTHS)
     return {"effort": fit_effort(narrow, truth, depths), "wide_effort": fit_effort(plan, truth, many) if many else ()}
 
 
@@ -58,6 +58,11 @@ def fit_effort(plan: GroupedPlan, truth: Truth, depths: list[int]) -> tuple[Weig
         expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], truth, k) for k in depths]))
         for number in range(len(looks[depths[0]]))
     )
+
+
+def change_settings(plan: GroupedPlan, **changes: int) -> GroupedPlan:
+    """The plan with other settings."""
+    return plan.with_settings(plan.settings.model_copy(update=changes))
 
 
 def expect_new_kinds(weights: Weights) -> Weights:

@@ -127,7 +127,7 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
         return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
     looks = list_looks(plan.settings, k, plan.order.size)
-    search = plan.make_search(k)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
+    search = plan.prepare_search(k)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
     result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None
     if result.risk[0] > SURE_MISS:

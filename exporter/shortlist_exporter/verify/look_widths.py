@@ -15,7 +15,7 @@ from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import list_looks
 from shortlist.plans.grouped import GroupedPlan
 
-from .effort import EFFORT_DEPTHS, measure_look
+from .effort import EFFORT_DEPTHS, change_settings, measure_look
 from .list_effort import NEVER_ENOUGH, UNWEIGHTED
 
 # Classes opened and candidates for each of many classes asked for, of which the first that misses little is taken.
@@ -39,7 +39,7 @@ def choose_widths(plan: GroupedPlan, truth: Truth, promise: float) -> GroupedSet
 def choose_width_per_k(plan: GroupedPlan, truth: Truth, promise: float) -> tuple[int, int]:
     """How many classes a first look opens, and has as candidates, for each of many classes that are asked for.
 
-    Those that the plan has where a first look for any few has as many candidates, so that nothing can be measured.
+    The plan's own where a first look for few has more candidates than any width adds: widths could not be told apart.
     """
     k, settings = min(max(EFFORT_DEPTHS), truth.ids.shape[1], plan.order.size), plan.settings
     if WIDTHS_PER_K[-1][1] * k <= settings.candidates:
@@ -77,11 +77,6 @@ def find_banned_hits(plan: GroupedPlan, contexts: FloatArray, best: IdArray, ban
     """
     assert plan.compiled is not None, "graphs take no looks"
     looks = list_looks(plan.settings, ASKED, plan.order.size)
-    search = plan.make_search(ASKED)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH)
+    search = plan.prepare_search(ASKED)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH)
     ids = plan.compiled(contexts, search, ClassFilter(ban=best[:, :banned])).ids
     return float(mark_hits(ids, best[:, banned:], ASKED).mean())
-
-
-def change_settings(plan: GroupedPlan, **changes: int) -> GroupedPlan:
-    """The plan with other settings."""
-    return plan.with_settings(plan.settings.model_copy(update=changes))

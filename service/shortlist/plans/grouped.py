@@ -172,7 +172,7 @@ class GroupedPlan(Plan):
 
         marked: how many classes marks permit; 0 without marks.
         """
-        settings, make = self.settings, self.make_search(k)
+        settings, make = self.settings, self.prepare_search(k)
         looks = list_looks(settings, k, self.order.size)
         if marked:
             looks = list_marked_looks(settings, k, self.order.size, marked)
@@ -189,7 +189,7 @@ class GroupedPlan(Plan):
             return make((first, looks[-1]))
         return make(looks[:1])
 
-    def make_search(self, k: int) -> Callable[..., Search]:
+    def prepare_search(self, k: int) -> Callable[..., Search]:
         """A search for k classes by looks that are given."""
         opened = self.settings.opened_per_depth
         return partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed, opened_per_depth=opened)

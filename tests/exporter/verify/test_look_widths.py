@@ -6,11 +6,10 @@ from shortlist.bundle.settings import MOST_OPENED_PER_DEPTH
 from shortlist.evaluation.ranking import TrueClasses
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import list_looks
-from shortlist_exporter.verify.effort import measure_look
+from shortlist_exporter.verify.effort import change_settings, measure_look
 from shortlist_exporter.verify.look_widths import (
     OPENED_PER_DEPTH,
     WIDTHS_PER_K,
-    change_settings,
     choose_opened_per_depth,
     choose_width_per_k,
     choose_widths,

@@ -122,7 +122,7 @@ static int64_t select_reaching(const float *scores, int64_t n, float threshold, 
 }
 
 /* Writes those of `numbers` [n] of four bytes whose scores [n] reach the threshold to `kept` [n], which may be
- * `numbers` or `scores` itself; returns how many. */
+ * `numbers`; returns how many. */
 static int64_t keep_reaching(const float *scores, int64_t n, float threshold, const void *numbers, void *kept) {
     const int32_t *from = numbers;
     int32_t *to = kept;
@@ -157,6 +157,7 @@ static int64_t select_best(const float *scores, int64_t n, int64_t target, int32
     if (!n) return 0;
     float threshold = find_low_threshold(scores, n, target, spare);
     int64_t near = select_reaching(scores, n, threshold, positions);
+    if (near <= target) return near;
     keep_reaching(scores, n, threshold, scores, spare);
     threshold = find_threshold(spare, NULL, near, target, 0);
     return keep_reaching(spare, near, threshold, positions, positions);

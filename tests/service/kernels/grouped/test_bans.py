@@ -37,8 +37,8 @@ def test_contexts_of_many_lengths_keep_the_promise_where_their_best_are_banned(t
     assert (ids[:, :, None] == best[:, None, 20:25]).any(axis=1).mean() >= 0.99
 
 
-def search(plan, k, ban):
-    return plan.compiled(ROWS, plan.plan_search(k, True), ClassFilter(ban=ban))
+def search(plan, k, ban, rows=ROWS):
+    return plan.compiled(rows, plan.plan_search(k, True), ClassFilter(ban=ban))
 
 
 @pytest.mark.parametrize("k", [1, 20])
@@ -59,11 +59,11 @@ def test_other_rows_are_looked_at(clustered_plan, bans):
 @pytest.mark.parametrize("banned", [5, 20, 100])
 def test_a_first_look_states_what_it_misses_whatever_bans_stand_in_front(promise_head, banned):
     """So that no number of bans alone sends a row to the next look."""
-    head, rows = promise_head.with_settings(promise=1e-6), promise_contexts.contexts[-400:]
+    head, rows = promise_head.with_settings(promise=1e-300), promise_contexts.contexts[-400:]
     best = np.argsort(-logits_of(make_dense(PROMISE_CLASSES, rows.shape[1]), rows), axis=1)
-    top = head.topk(rows, 5, ban=best[:, :banned], risk=True)
+    top = search(head.plan, 5, best[:, :banned], rows)
     missed = 1 - (top.ids[:, :, None] == best[:, None, banned : banned + 5]).any(axis=1).mean()
-    assert (top.scored == head.manifest.settings.candidates).mean() >= 0.95  # the others have all odds against them
+    assert (top.scored == head.manifest.settings.candidates).all()
     assert missed / 2 <= top.risk.mean() <= 1.5 * missed
 
 

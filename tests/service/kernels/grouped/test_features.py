@@ -38,7 +38,7 @@ def test_a_look_tells_how_far_the_logits_that_follow_the_kth_are_from_it(promise
     whole = list_looks(plan.settings, k, plan.order.size)[1]._replace(
         opened=PROMISE_CLASSES, previewed=PROMISE_CLASSES, candidates=PROMISE_CLASSES, full_view=PROMISE_CLASSES
     )
-    plan.compiled(near, plan.make_search(k)((whole,), weights=plan.settings.effort[:1]), UNRESTRICTED, features)
+    plan.compiled(near, plan.prepare_search(k)((whole,), weights=plan.settings.effort[:1]), UNRESTRICTED, features)
     differences = features[:, [2, 3, 4, 5]]
     differences[:, 1:] += differences[:, :1]
     expected = logits[:, :1] - logits[:, [k - 1, k, k + 4, k + 8]]

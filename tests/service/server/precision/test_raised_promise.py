@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 PROMISE, K = 0.9, 4  # of which P@1 alone is counted
 ROWS = grouped.promise_contexts.contexts[-2000:]
-OTHERS_SHARE = 0.55
+OTHERS_SHARE = 0.8
 PORTION = 200  # rows, which fit the queue of those to be asked again
 MAX_ROWS = 12_000  # by which the promise is raised
 WAIT_SECONDS = 60.0
