@@ -16,7 +16,7 @@ from shortlist.core.filters import (
     ClassFilter,
     IdLists,
     Members,
-    parse_filter_lists,
+    parse_filter,
     parse_id_lists,
     restrict_to_members,
 )
@@ -70,9 +70,7 @@ class HeadArguments:
             return UNRESTRICTED
         allow = resolve_names("allow", allow, self.names, self.manifest.name)
         ban = resolve_names("ban", ban, self.names, self.manifest.name, unknown=True)
-        lists = (("allow", allow), ("ban", ban))
-        allowed, banned = (parse_filter_lists(name, ids, rows, self.classes) for name, ids in lists)
-        return ClassFilter(allowed, banned)
+        return parse_filter(allow, ban, rows, self.classes)
 
     def check_filter(
         self, allow: IdLists, ban: IdLists, rows: int, within: SetNames = None, without: SetNames = None

@@ -156,6 +156,8 @@ class Members:
 
 def restrict_to_members(lists: ClassFilter, members: Members) -> ClassFilter:
     """The filter of `lists` and of named sets together, as lists alone; `members` also as marks where that is exact."""
+    if members.legal.size == members.permitted.size:
+        return lists
     if lists.allow is not None:
         return replace(lists, allow=keep_members(lists.allow, members))
     if lists.ban is not None or 2 * members.legal.size <= members.permitted.size:
@@ -228,6 +230,21 @@ def mask_others(scores: FloatArray, ids: IdArray | IntArray) -> FloatArray:
     masked = np.full_like(scores, -np.inf)
     masked[ids] = scores[ids]
     return masked
+
+
+def parse_filter(allow: IdLists, ban: IdLists, rows: int, classes: int) -> ClassFilter:
+    """Convert both lists as `parse_filter_lists`; bans that forbid no class to any row are none. Raises BadInput."""
+    allowed = parse_filter_lists("allow", allow, rows, classes)
+    banned = parse_filter_lists("ban", ban, rows, classes)
+    banned = None if banned is not None and are_empty(banned) else banned
+    return UNRESTRICTED if allowed is None and banned is None else ClassFilter(allowed, banned)
+
+
+def are_empty(lists: Lists) -> bool:
+    """Whether lists hold no class for any row."""
+    if isinstance(lists, RowLists):
+        return bool((lists.numbers == NO_LIST).all())
+    return not lists.size or bool(lists[0, 0] == NO_CLASS and (lists == NO_CLASS).all())
 
 
 def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> Lists | None:

@@ -5,20 +5,14 @@ The search by the head and what is made of it are apart, so that a server can pu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.bias import Bias, parse_bias
-from shortlist.core.filters import (
-    UNRESTRICTED,
-    ClassFilter,
-    check_id_range,
-    parse_filter_lists,
-    take_rows,
-)
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, check_id_range, parse_filter
 from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.core.results import NO_CLASS, BoolArray, DoubleArray, FloatArray, IdArray, PlanResult
 from shortlist.errors import BadInput
@@ -91,14 +85,12 @@ def make_filter(head: Head, query: BeamQuery, rows: IdArray | npt.NDArray[np.int
     classes, total = head.classes, len(query.contexts)
     check_id_range("eos", query.eos, classes)
     bias = parse_bias(query.bias, total, classes)
-    allow, ban = (
-        parse_filter_lists(name, lists, total, classes) for name, lists in (("allow", query.allow), ("ban", query.ban))
-    )
+    lists = parse_filter(query.allow, query.ban, total, classes)
     forced = query.forced
     if forced is not None:
         check_id_range("forced", forced, classes)
         forced = forced[rows] if (forced[rows] >= 0).any() else None
-    class_filter = ClassFilter(take_rows(allow, rows), take_rows(ban, rows), hide_ends(query, rows), forced)
+    class_filter = replace(lists.take(rows), hidden=hide_ends(query, rows), forced=forced)
     return (class_filter if class_filter.restricts else UNRESTRICTED), None if bias is None else bias[rows]
 
 

@@ -184,10 +184,10 @@ class GroupedPlan(Plan):
             effort = settings.wide_effort if k > MOST_RAISED_K and settings.wide_effort else settings.effort
             weights = effort[-1:] * len(looks) if is_alone else effort[start:]
             return make(looks[start:], weights=weights, list_weights=settings.list_effort)
-        if restricts or self.is_wide(k):  # the first look gives the normaliser, the same for every k
+        if self.is_wide(k):  # the first look gives the normaliser, the same for every such k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return make((first, looks[-1]))
-        return make(looks[:1])
+        return make(looks if restricts else looks[:1], free_looks=1)
 
     def prepare_search(self, k: int) -> Callable[..., Search]:
         """A search for k classes by looks that are given."""

@@ -50,12 +50,13 @@ class Look(NamedTuple):
 class Search(NamedTuple):
     """A search for k classes.
 
-    looks: each goes at least as far as the one before. fitted: the number of candidates beside which the tail was
-    fitted. weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed;
-    none where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is
-    taken. list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds
-    over which a row gets INFINITY for them after the last look, since it should be answered exactly; inf where nothing
-    can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing. most_listed: of so few permitted
+    looks: each goes at least as far as the one before. free_looks: how many of them a row takes at most whose lists
+    forbid nothing, or that has none; 0: all. fitted: the number of candidates beside which the tail was fitted.
+    weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
+    where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is taken.
+    list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds over
+    which a row gets INFINITY for them after the last look, since it should be answered exactly; inf where nothing can.
+    list_doubt_bar: the same of rows whose lists forbid more than next to nothing. most_listed: of so few permitted
     classes all are scored. opened_per_depth: classes that a later look opens for each banned one in front of a row's
     best.
     """
@@ -69,6 +70,7 @@ class Search(NamedTuple):
     doubt_bar: float = inf
     list_doubt_bar: float = inf
     most_listed: int = MOST_LISTED
+    free_looks: int = 0
     opened_per_depth: int = MOST_OPENED_PER_DEPTH
 
 
@@ -82,8 +84,9 @@ def make_search(search: Search) -> Any:
     weights = np.array(rows, np.float32)
     addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
     bars = search.bar, search.doubt_bar, search.list_doubt_bar
-    counts = len(limits), search.k, search.fitted, search.most_listed, search.opened_per_depth
-    struct = SearchStruct(limits, *addresses, *counts, *bars)
+    looks = len(limits), search.free_looks or len(limits)
+    counts = search.k, search.fitted, search.most_listed, search.opened_per_depth
+    struct = SearchStruct(limits, *addresses, *looks, *counts, *bars)
     struct.weights_array = weights
     return byref(struct)
 

@@ -214,10 +214,15 @@ static void limit_look(struct row_search *row, int64_t number) {
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->banned_candidates;
 }
 
+/* How many looks the row takes at most. */
+INLINE int64_t count_looks(const struct row_search *row) {
+    return row->lists ? row->search->looks : row->search->free_looks;
+}
+
 /* Whether no look would go further than this one. */
 static int is_last(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    if (number == search->looks - 1) return 1;
+    if (number == count_looks(row) - 1) return 1;
     if (!is_chance(row) || row->depth > search->k) return 0;
     return search->limits[number + 1].opened <= row->limits.opened;
 }
@@ -281,7 +286,7 @@ static void take_looks(struct row_search *row) {
         *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
         return;
     }
-    for (int64_t look = 0; look < search->looks && !take_look(row, look); look++) continue;
+    for (int64_t look = 0; !take_look(row, look); look++) continue;
 }
 
 /* Searches a row. One of which too few classes were scored exactly gets none. */
@@ -295,7 +300,7 @@ static void search_row(struct row_search *row) {
     if (row->exact_count < (search->k < row->permitted ? search->k : row->permitted))
         row->exact_count = 0, *normalizer = NAN;
     float exact = -INFINITY; /* of a single look without lists the estimate has them all */
-    if (row->lists || search->looks > 1) exact = add_exact(row->scratch, row->first_count, row->exact_count);
+    if (row->lists || count_looks(row) > 1) exact = add_exact(row->scratch, row->first_count, row->exact_count);
     write_best(row->head, row->scratch, row->exact_count, search->k, row->answer.ids, row->answer.logits);
     int is_replaced = has_exact(search) && *row->answer.odds == INFINITY;
     if (row->is_unsure && row->exact_count && !is_replaced) look_for_normalizer(row);

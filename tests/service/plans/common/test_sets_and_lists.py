@@ -77,3 +77,11 @@ def test_sets_are_the_lists_of_their_ids(head, within, without, allow, ban, k, e
         lists = answer(head, contexts, k, legal, exact)
         np.testing.assert_array_equal(sets.ids, lists.ids)
         np.testing.assert_allclose(sets.logprobs, lists.logprobs, atol=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 12, 20, 33, 60])
+def test_a_ban_of_nothing_changes_nothing(head, k):
+    contexts = make_contexts(20, head.manifest.dim, seed=k).contexts
+    plain, banned = head.topk(contexts, k), head.topk(contexts, k, ban=[-1])
+    np.testing.assert_array_equal(banned.ids, plain.ids)
+    np.testing.assert_allclose(banned.logprobs, plain.logprobs, atol=1e-5)
