@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from math import ceil, log
+from math import ceil
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from shortlist.kernels.grouped.effort import (
     MOST_RAISED_K,
     Search,
     count_last_candidates,
+    find_bars,
     list_looks,
     list_marked_looks,
 )
@@ -44,9 +45,6 @@ from shortlist.runtime.session import Graph
 MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
 MOST_MARKED_DEPTH = 256  # about so many of the best classes hold k marked ones: more would need a closer search
 MAX_LISTED_BYTES = 2 << 20  # of int8 rows of an allow list that is short: a search would read as much
-MISS_ODDS_FACTOR = 1.5  # of k classes a larger share may be missed: the best of them is missed least often
-# Times the odds for which a row looks further: over them after the last look, it is answered exactly.
-DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
 SURE_MISS = 0.999  # a risk that stands for rows that are left to exact answers
 
 
@@ -56,8 +54,7 @@ class GroupedPlan(Plan):
     index.safetensors: `order` [m], the ids that positions stand for, `starts` [G + 1] and `block_starts` [B + 1],
     where groups and blocks begin in it, and what `kernels.grouped` reads. Settings: `GroupedSettings`; loops look at
     up to a 32nd more classes than these open and preview. With a promise, that is the first look at a row; another
-    follows where the estimated share of its best classes that were missed is over 1 less the promise: its odds, times
-    the less of k and `MISS_ODDS_FACTOR`.
+    follows where the estimated odds that some of its best classes were missed are over a bar (`find_bars`).
 
     The normaliser takes exact and int8 logits for the candidates and a linear guess for the rest: `estimated`.
     """
@@ -177,9 +174,9 @@ class GroupedPlan(Plan):
         if marked:
             looks = list_marked_looks(settings, k, self.order.size, marked)
         if settings.promise is not None:
-            bar = log(1 - settings.promise) - log(settings.promise) + log(min(k, MISS_ODDS_FACTOR))
             start = int(k > MAX_EFFORT_K and not restricts)
-            make = partial(make, bar=bar, **self.find_doubt_bars(bar, k))
+            exact, by_lists = self.find_exact(k) is not None, bool(settings.list_effort)
+            make = partial(make, **find_bars(settings.promise, k, has_exact=exact, has_list_effort=by_lists))
             is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
             effort = settings.wide_effort if k > MOST_RAISED_K and settings.wide_effort else settings.effort
             weights = effort[-1:] * len(looks) if is_alone else effort[start:]
@@ -193,13 +190,6 @@ class GroupedPlan(Plan):
         """A search for k classes by looks that are given."""
         opened = self.settings.opened_per_depth
         return partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed, opened_per_depth=opened)
-
-    def find_doubt_bars(self, bar: float, k: int) -> dict[str, float]:
-        """The log-odds over which a row is answered exactly after the last look; inf where nothing answers so."""
-        if self.find_exact(k) is None:
-            return {}
-        lists = {"list_doubt_bar": bar + log(LIST_DOUBT_ODDS_FACTOR)} if self.settings.list_effort else {}
-        return {"doubt_bar": bar + log(DOUBT_ODDS_FACTOR)} | lists
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""

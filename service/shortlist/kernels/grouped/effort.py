@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctypes import byref
 from functools import lru_cache
-from math import ceil, inf, log10
+from math import ceil, inf, log, log10
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from .tables import LimitsStruct, SearchStruct
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
 NARROW_K = 10  # classes asked for, up to which a first look is as wide as for one
-LAST_LOOK_OPENED_DIVISOR = 2  # of all classes
+LAST_LOOK_SHARE, LAST_LOOK_SHARE_FOR_ONE = 1 / 2, 2 / 3  # of all classes, that the last look opens for k over 1 and 1
 LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
 SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
 LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
@@ -28,6 +28,12 @@ LAST_LOOK_CANDIDATES_PER_K = 10
 WIDE_LAST_LOOK_FACTOR = 1.5  # of what a first look for many classes opens, and of its candidates, at least
 LEAST_SAVING = 0.75  # a first look that opens a larger share of what the last does is not worth its time
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
+# Times the odds of 1 less the promise for each of k classes, up to the second number: over them a row looks further.
+# Of several classes a larger share may be missed: the best of them is missed least often. Where one is asked for, the
+# least sure rows hold those that would lose a class of high probability (docs/log/effort.md).
+MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 0.75, 1.5
+# Times the same odds, or k of them: over what they give after the last look, a row is answered exactly.
+DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
 MAX_EFFORT_K = 256  # beyond it, loops take the last look alone
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
@@ -101,6 +107,7 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     """The looks that a search for k of `classes` classes takes one after the other.
 
     The first is as set; the second is among half of all classes or, of millions, among twice as many as the first.
+    Where one class is asked for it is among two thirds: few rows take it, and what these miss is their whole answer.
     Lists and a promise decide whether a row gets the second.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
@@ -112,7 +119,7 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     wider_candidates = ceil(WIDE_LAST_LOOK_FACTOR * first_candidates)
     candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, wider_candidates, full_view)
     many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
-    share = min(classes // LAST_LOOK_OPENED_DIVISOR, many)
+    share = min(int(classes * (LAST_LOOK_SHARE if k > 1 else LAST_LOOK_SHARE_FOR_ONE)), many)
     wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MOST_OPENED_K), ceil(WIDE_LAST_LOOK_FACTOR * wide))
     opened = max(share, wanted, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
@@ -121,6 +128,21 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
         Look(first_opened, first_previewed, first_candidates, full_view, raise_share),
         Look(opened, previewed, candidates, full_view, raise_share),
     )
+
+
+def find_bars(promise: float, k: int, *, has_exact: bool, has_list_effort: bool) -> dict[str, float]:
+    """The bars of a search for k classes that keeps a promise, by the names they have in `Search`.
+
+    has_exact: whether something answers rows exactly. has_list_effort: whether rows with lists have weights of their
+    own, without which none is answered exactly for its lists.
+    """
+    odds = log(1 - promise) - log(promise)
+    bars = {"bar": odds + log(min(MISS_ODDS_PER_CLASS * k, MOST_MISS_ODDS))}
+    if has_exact:
+        bars["doubt_bar"] = odds + log(min(k, MOST_MISS_ODDS)) + log(DOUBT_ODDS_FACTOR)
+    if has_exact and has_list_effort:
+        bars["list_doubt_bar"] = odds + log(min(k, MOST_MISS_ODDS)) + log(LIST_DOUBT_ODDS_FACTOR)
+    return bars
 
 
 def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted: int) -> tuple[Look, ...]:
