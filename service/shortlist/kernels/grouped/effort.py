@@ -32,7 +32,8 @@ MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would p
 # Of several classes a larger share may be missed: the best of them is missed least often. Where one is asked for, the
 # least sure rows hold those that would lose a class of high probability (docs/log/effort.md).
 MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 0.75, 1.5
-# Times the same odds, or k of them: over what they give after the last look, a row is answered exactly.
+# Times the odds of 1 less the promise for each of k classes, up to as many: over them after the last look, a row is
+# answered exactly.
 DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
 MAX_EFFORT_K = 256  # beyond it, loops take the last look alone
 EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
@@ -137,11 +138,11 @@ def find_bars(promise: float, k: int, *, has_exact: bool, has_list_effort: bool)
     own, without which none is answered exactly for its lists.
     """
     odds = log(1 - promise) - log(promise)
-    bars = {"bar": odds + log(min(MISS_ODDS_PER_CLASS * k, MOST_MISS_ODDS))}
+    bars, most = {"bar": odds + log(min(MISS_ODDS_PER_CLASS * k, MOST_MISS_ODDS))}, odds + log(min(k, MOST_MISS_ODDS))
     if has_exact:
-        bars["doubt_bar"] = odds + log(min(k, MOST_MISS_ODDS)) + log(DOUBT_ODDS_FACTOR)
+        bars["doubt_bar"] = most + log(DOUBT_ODDS_FACTOR)
     if has_exact and has_list_effort:
-        bars["list_doubt_bar"] = odds + log(min(k, MOST_MISS_ODDS)) + log(LIST_DOUBT_ODDS_FACTOR)
+        bars["list_doubt_bar"] = most + log(LIST_DOUBT_ODDS_FACTOR)
     return bars
 
 
