@@ -163,7 +163,8 @@ def label_buckets(module: DSoftmax) -> tuple[IdArray, float]:
 def describe_mixture(module: Mixtape, contexts: FloatArray) -> Reference:
     """The reference of a Mixtape, by torch in float64."""
     with torch.inference_mode():
-        logits = deepcopy(module).double().log_prob(torch.from_numpy(contexts).double()).numpy()
+        parts = deepcopy(module).double().compute_parts(torch.from_numpy(contexts).double())
+        logits = torch.cat(parts, dim=1)[:, module.ranks].numpy()
     layers = module.hidden, module.gate_hidden, module.shared_gate
     inner = max(float(layer.weight.detach().norm(dim=1).max() + layer.bias.detach().abs().max()) for layer in layers)
     gates = 1 + float(module.gate_weight.detach().norm(dim=1).max()) * module.gate_width**0.5
