@@ -60,7 +60,7 @@ def fit_effort(plan: GroupedPlan, truth: Truth, depths: list[int]) -> tuple[Weig
     )
 
 
-def change_settings(plan: GroupedPlan, **changes: int) -> GroupedPlan:
+def change_settings(plan: GroupedPlan, **changes: float | None) -> GroupedPlan:
     """The plan with other settings."""
     return plan.with_settings(plan.settings.model_copy(update=changes))
 

@@ -156,11 +156,11 @@ class Members:
 
 def restrict_to_members(lists: ClassFilter, members: Members) -> ClassFilter:
     """The filter of `lists` and of named sets together, as lists alone; `members` also as marks where that is exact."""
-    if members.legal.size == members.permitted.size:
+    if members.count == members.permitted.size:
         return lists
     if lists.allow is not None:
         return replace(lists, allow=keep_members(lists.allow, members))
-    if lists.ban is not None or 2 * members.legal.size <= members.permitted.size:
+    if lists.ban is not None or 2 * members.count <= members.permitted.size:
         legal = members.legal if members.legal.size else np.array([NO_CLASS])
         return replace(lists, allow=legal[None], permitted=members.permitted)
     return replace(lists, ban=members.excluded[None], permitted=members.permitted)

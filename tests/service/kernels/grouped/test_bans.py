@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_exporter.verify.effort import change_settings
 
 from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts
 from tests.support.layers import logits_of, make_dense, make_head
@@ -39,6 +40,18 @@ def test_contexts_of_many_lengths_keep_the_promise_where_their_best_are_banned(t
 
 def search(plan, k, ban, rows=ROWS):
     return plan.compiled(rows, plan.plan_search(k, True), ClassFilter(ban=ban))
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 20])
+@pytest.mark.parametrize("promise", [None, 0.99])
+def test_a_row_without_bans_beside_others_gets_what_it_gets_alone(clustered_plan, promise, k):
+    plan = change_settings(clustered_plan, promise=promise)
+    free, bans = slice(0, None, 2), BEST[:, :3].copy()
+    bans[free] = -1
+    alone, beside = plan.topk(ROWS, k, UNRESTRICTED), plan.topk(ROWS, k, ClassFilter(ban=bans))
+    np.testing.assert_array_equal(beside.ids[free], alone.ids[free])
+    np.testing.assert_array_equal(beside.scored[free], alone.scored[free])
+    np.testing.assert_allclose(beside.log_normalizer[free], alone.log_normalizer[free], atol=1e-5)
 
 
 @pytest.mark.parametrize("k", [1, 20])
