@@ -109,8 +109,10 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
     int64_t size = rows * (search.k * 12 + 4), *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_rows_of_groups(&head, &search, lists, contexts, rows, pick(1, 2), one);
-    if (answers != plain->answer_rows_of_groups(&head, &search, lists, contexts, rows, 1, other)) return 1;
+    struct request request = {&head, &search, lists, search.k, rows, pick(1, 2)}, alone = request;
+    alone.threads = 1;
+    int64_t answers = fast->answer_rows_of_groups(&request, contexts, one);
+    if (answers != plain->answer_rows_of_groups(&alone, contexts, other)) return 1;
     if (answers && differ("answers of groups", fast, one, other, size)) return 1;
     return compare("grouped searches", fast, left, right, rows, search.k);
 }
@@ -176,8 +178,9 @@ static int fuzz_mixture(const struct kernels *fast, const struct kernels *plain)
         return 1;
     if (fuzz_previews(fast, plain, &front, head.previews, contexts, rows)) return 1;
     int64_t size = search.k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_row_of_mixture(&head, &search, contexts, one);
-    if (answers != plain->answer_row_of_mixture(&head, &search, contexts, other)) return 1;
+    struct request request = {&head, &search, NULL, search.k, 1, 1};
+    int64_t answers = fast->answer_row_of_mixture(&request, contexts, one);
+    if (answers != plain->answer_row_of_mixture(&request, contexts, other)) return 1;
     return answers && differ("answers of mixtures", fast, one, other, size);
 }
 
@@ -230,8 +233,10 @@ static int fuzz_sets(const struct kernels *fast, const struct kernels *plain) {
     plain->score_all_sets(&sets, &limits, contexts, right.ids, right.logits, right.normalizers, right.scored, count);
     if (compare("rows of sets", fast, left, right, count, limits.k)) return 1;
     int64_t size = count * (limits.k * 12 + 4), *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_rows_of_sets(&sets, &limits, contexts, count, pick(1, 2), one);
-    if (answers != plain->answer_rows_of_sets(&sets, &limits, contexts, count, 1, other)) return 1;
+    struct request request = {&sets, &limits, NULL, limits.k, count, pick(1, 2)}, alone = request;
+    alone.threads = 1;
+    int64_t answers = fast->answer_rows_of_sets(&request, contexts, one);
+    if (answers != plain->answer_rows_of_sets(&alone, contexts, other)) return 1;
     return answers && differ("whole answers", fast, one, other, size);
 }
 
@@ -370,8 +375,10 @@ static int fuzz_layers(const struct kernels *fast, const struct kernels *plain) 
                                pick(0, 1) ? make_floats(classes) : NULL, classes, dim, pick_float(), 0};
     float *context = make_floats(dim);
     int64_t size = k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
-    int64_t answers = fast->answer_row_of_layer(&layer, k, context, pick(1, 3), one);
-    if (answers != plain->answer_row_of_layer(&layer, k, context, 1, other)) return 1;
+    struct request request = {&layer, NULL, NULL, k, 1, pick(1, 3)}, alone = request;
+    alone.threads = 1;
+    int64_t answers = fast->answer_row_of_layer(&request, context, one);
+    if (answers != plain->answer_row_of_layer(&alone, context, other)) return 1;
     return answers && differ("answers of the layer", fast, one, other, size);
 }
 

@@ -16,7 +16,7 @@ from shortlist.runtime.parallel import ThreadedRows
 
 from .exact_rows import CompiledGather
 from .lists import point_at_lists
-from .native.arguments import point_at
+from .native.arguments import RequestStruct, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .row_answers import RowAnswers
@@ -69,14 +69,15 @@ class DenseRowAnswers(RowAnswers):
 
     def __init__(self, score: Callable[[FloatArray], FloatArray], dim: int, max_k: int) -> None:
         """dim: d. max_k: the largest k that it answers. Raises NoLibrary."""
-        super().__init__(require_kernels().answer_row_of_logits, None, dim, int, max_k)
+        super().__init__(require_kernels().answer_row_of_logits, None, dim, no_search, max_k)
         self.score = score
 
-    def answer(self, contexts: FloatArray, limits: int, memory: bytearray) -> bool:
-        """Write the `limits` best classes of all to `memory`; false for a context that is not finite."""
+    def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
+        """Write the best classes of all to `memory`; 0 for a context that is not finite."""
         context, logits = point_at(contexts), self.score(contexts)
         dim, classes = self.dim, logits.shape[1]
-        return bool(self.function(context, dim, point_at(logits), classes, limits, point_at(memory)))
+        is_answered: int = self.function(context, dim, point_at(logits), classes, request.k, point_at(memory))
+        return is_answered
 
 
 class LayerAnswers(RowAnswers):
@@ -85,7 +86,7 @@ class LayerAnswers(RowAnswers):
     def __init__(self, layer: CompiledGather, max_k: int, threads: int) -> None:
         """layer: without a soft-cap. threads: that may share a call. Raises NoLibrary."""
         table = layer.struct
-        super().__init__(require_kernels().answer_row_of_layer, layer.table, table.dim, int, max_k)
+        super().__init__(require_kernels().answer_row_of_layer, layer.table, table.dim, no_search, max_k)
         self.layer, self.threaded_runs = layer, ThreadedRows(threads)
         self.runs = ceil(table.classes / RUN_CLASSES)
 
@@ -99,11 +100,15 @@ class LayerAnswers(RowAnswers):
         layer = CompiledGather.open(bundle, threads)
         return None if layer is None else cls(layer, manifest.max_k, threads)
 
-    def answer(self, contexts: FloatArray, limits: int, memory: bytearray) -> bool:
-        """Write the `limits` best classes of all to `memory`; false where there is no answer."""
+    def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
+        """Write the best classes of all to `memory`; 0 where there is no answer."""
         if self.threaded_runs.threads == 1:
-            return bool(self.function(self.struct, limits, point_at(contexts), 1, point_at(memory)))
+            return super().answer(request, contexts, memory)
         threads, start = self.threaded_runs.count_threads(self.runs), perf_counter()
-        is_answered = self.function(self.struct, limits, point_at(contexts), threads, point_at(memory))
+        is_answered = super().answer(request.for_rows(1, threads), contexts, memory)
         self.threaded_runs.note((perf_counter() - start) * threads / self.runs)
-        return bool(is_answered)
+        return is_answered
+
+
+def no_search(_k: int) -> None:
+    """All classes are scored, however many are asked for."""

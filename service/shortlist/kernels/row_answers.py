@@ -8,34 +8,35 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy import ndarray
 
 from shortlist.core.filters import IdLists, Members
 from shortlist.core.results import FloatArray, IdArray, IntArray
 from shortlist.runtime.parallel import ThreadedRows
 
-from .native.arguments import point_at
+from .native.arguments import RequestStruct, point_at
 from .native.library import Function
 
 ID, FLOAT, COUNT = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.int32)  # made once: a look-up takes time
+ID_BYTES, FLOAT_BYTES, COUNT_BYTES = ID.itemsize, FLOAT.itemsize, COUNT.itemsize
 
 Answer = tuple[IdArray, FloatArray, IntArray]  # ids and log-probabilities [B, k], how many classes were scored [B]
 
 
 class RowAnswers:
-    """Answers single rows by a function of the library: (struct, limits, context, answer) -> whether it could.
+    """Answers single rows by a function of the library: (request, context, answer) -> whether it could.
 
-    struct: a pointer to what the head is. dim: d. make_limits: k -> a pointer to the limits of a search. max_k: the
-    largest k that it answers. max_rows: the most rows of a call that it answers. Threads may share it.
+    head: a pointer to the struct that the function answers by. dim: d. make_search: k -> a pointer to how it looks for
+    so many classes, or None. max_k: the largest k that it answers. max_rows: the most rows of a call that it answers.
+    Threads may share it.
     """
 
     max_rows = 1
 
-    def __init__(
-        self, function: Function, struct: Any, dim: int, make_limits: Callable[[int], Any], max_k: int
-    ) -> None:
-        self.function, self.struct, self.make_limits, self.max_k = function, struct, make_limits, max_k
+    def __init__(self, function: Function, head: Any, dim: int, make_search: Callable[[int], Any], max_k: int) -> None:
+        self.function, self.head, self.make_search, self.max_k = function, head, make_search, max_k
         self.dim = dim
-        self.limits: dict[int, Any] = {}
+        self.requests: dict[int, RequestStruct] = {}
 
     def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
         """The answers to contexts [B, d]; None unless they are a plain array of float32 and the function answers them.
@@ -44,7 +45,7 @@ class RowAnswers:
         with gaps or one that is read-only. The answer's arrays share one piece of memory: three allocations and
         pointers would take longer than many a search.
         """
-        return self.search(contexts, k, self.find_limits(k))
+        return self.ask(self.find_request(k), contexts)
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
         """The same of rows that all have these lists, of which at least one is there; None unless it takes lists."""
@@ -56,39 +57,36 @@ class RowAnswers:
         del contexts, k, members, ban
         return None
 
-    def search(self, contexts: npt.ArrayLike, k: int, limits: Any) -> Answer | None:
-        """The answers by a search of these limits; None where there are none."""
+    def ask(self, request: RequestStruct | None, contexts: npt.ArrayLike) -> Answer | None:
+        """The answers to contexts [B, d] as `__call__` gives them; None where there are none."""
         if type(contexts) is not np.ndarray or contexts.dtype is not FLOAT or contexts.ndim != 2:
             return None
         rows, dim = contexts.shape
-        if limits is None or dim != self.dim or not 0 < rows <= self.max_rows:
+        if request is None or dim != self.dim or not 0 < rows <= self.max_rows:
             return None
-        memory = bytearray(rows * ((ID.itemsize + FLOAT.itemsize) * k + COUNT.itemsize))
+        shape, count = (rows, request.k), rows * request.k
+        start, end = count * ID_BYTES, count * (ID_BYTES + FLOAT_BYTES)
+        memory = bytearray(end + rows * COUNT_BYTES)
         try:
-            is_answered = self.answer(contexts, limits, memory)
+            if not self.answer(request, contexts, memory):
+                return None
         except (TypeError, ValueError):
             return None
-        if not is_answered:
-            return None
-        shape, start = (rows, k), rows * ID.itemsize * k
-        return (
-            np.ndarray(shape, ID, memory),
-            np.ndarray(shape, FLOAT, memory, start),
-            np.ndarray(rows, COUNT, memory, start + rows * FLOAT.itemsize * k),
-        )
+        return ndarray(shape, ID, memory), ndarray(shape, FLOAT, memory, start), ndarray(rows, COUNT, memory, end)
 
-    def answer(self, contexts: FloatArray, limits: Any, memory: bytearray) -> bool:
+    def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
         """Write the answer to `memory`; whether there is one."""
-        return bool(self.function(self.struct, limits, point_at(contexts), point_at(memory)))
+        is_answered: int = self.function(request, point_at(contexts), point_at(memory))
+        return is_answered
 
-    def find_limits(self, k: int) -> Any:
-        """A pointer to the limits of a search for k, kept; None for k that is no int, or not from 1 to max_k."""
+    def find_request(self, k: int) -> RequestStruct | None:
+        """The request for k classes, kept; None for k that is no int, or not from 1 to max_k."""
         if type(k) is not int:
             return None
-        limits = self.limits.get(k)
-        if limits is None and 1 <= k <= self.max_k:
-            limits = self.limits[k] = self.make_limits(k)
-        return limits
+        request = self.requests.get(k)
+        if request is None and 1 <= k <= self.max_k:
+            request = self.requests[k] = RequestStruct.make(self.head, self.make_search(k), k)
+        return request
 
     def limit_rows(self, crossover: int | None) -> None:
         """Leave calls of `crossover` rows and more to others, the dense layer; none where there is no number."""
@@ -97,7 +95,7 @@ class RowAnswers:
 
 
 class ManyRowAnswers(RowAnswers):
-    """Answers up to `max_rows` rows by a function that takes their number and threads too, before the answer.
+    """Answers up to `max_rows` rows by a function that takes several.
 
     threaded_rows: says how many threads are worth waking; they are the library's own.
     """
@@ -105,30 +103,25 @@ class ManyRowAnswers(RowAnswers):
     def __init__(
         self,
         function: Function,
-        struct: Any,
+        head: Any,
         dim: int,
-        make_limits: Callable[[int], Any],
+        make_search: Callable[[int], Any],
         max_k: int,
         max_rows: int,
         threaded_rows: ThreadedRows,
     ) -> None:
-        super().__init__(function, struct, dim, make_limits, max_k)
+        super().__init__(function, head, dim, make_search, max_k)
         self.max_rows, self.threaded_rows = max_rows, threaded_rows
 
-    def answer(self, contexts: FloatArray, limits: Any, memory: bytearray) -> bool:
+    def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
         """Write the answers to `memory`; whether every row has one."""
-        rows, threaded_rows = len(contexts), self.threaded_rows
-        arguments = *self.name_arguments(contexts, limits), rows
-        if rows == 1 or threaded_rows.threads == 1:
-            return bool(self.function(*arguments, 1, point_at(memory)))
-        threads, start = threaded_rows.count_threads(rows), perf_counter()
-        is_answered = self.function(*arguments, threads, point_at(memory))
-        threaded_rows.note((perf_counter() - start) * threads / rows)
-        return bool(is_answered)
-
-    def name_arguments(self, contexts: FloatArray, limits: Any) -> tuple[Any, ...]:
-        """What the function takes before the number of rows."""
-        return self.struct, limits, point_at(contexts)
+        rows = len(contexts)
+        if rows == 1:
+            return super().answer(request, contexts, memory)
+        threads, start = self.threaded_rows.count_threads(rows), perf_counter()
+        is_answered = super().answer(request.for_rows(rows, threads), contexts, memory)
+        self.threaded_rows.note((perf_counter() - start) * threads / rows)
+        return is_answered
 
 
 def answer_rows(

@@ -120,11 +120,11 @@ class Loops:
         self.struct = byref(SetsStruct(*map(addresses.get, TABLES), *pointers, *sizes, *finishing))
 
     def make_row_answers(
-        self, max_k: int, max_rows: int, make_limits: Callable[[int], Any] = make_limits
+        self, max_k: int, max_rows: int, make_search: Callable[[int], Any] = make_limits
     ) -> ManyRowAnswers:
-        """Return what answers up to `max_rows` rows for k up to `max_k`. make_limits: k -> a pointer to the limits."""
+        """Return what answers up to `max_rows` rows for k up to `max_k`. make_search: k -> a pointer to the limits."""
         function = self.kernels.answer_rows_of_sets
-        return ManyRowAnswers(function, self.struct, self.dim, make_limits, max_k, max_rows, self.threaded_rows)
+        return ManyRowAnswers(function, self.struct, self.dim, make_search, max_k, max_rows, self.threaded_rows)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
         """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ctypes import byref
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -13,7 +12,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, Members, 
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.kernels.lists import MAX_BANS, make_struct, mark_long_list
-from shortlist.kernels.native.arguments import point_at
+from shortlist.kernels.native.arguments import RequestStruct
 from shortlist.kernels.native.library import Function
 from shortlist.kernels.row_answers import Answer, ManyRowAnswers
 from shortlist.runtime.parallel import ThreadedRows
@@ -39,12 +38,12 @@ class SearchPlan(Protocol):
 
 
 class GroupAnswers(ManyRowAnswers):
-    """Answers few rows by one native call; `limits` are a pointer to a search, and one to lists or None."""
+    """Answers few rows by one native call."""
 
     def __init__(
         self,
         function: Function,
-        struct: Any,
+        head: Any,
         dim: int,
         plan: SearchPlan,
         max_k: int,
@@ -53,37 +52,37 @@ class GroupAnswers(ManyRowAnswers):
         classes: int,
     ) -> None:
         """plan: says how loops look. classes: V. The others are those of the base class."""
-        super().__init__(
-            function,
-            struct,
-            dim,
-            lambda k: (make_search(plan.plan_search(k, False)), None),
-            max_k,
-            max_rows,
-            threaded_rows,
-        )
+
+        def make_plain_search(k: int) -> Any:
+            return make_search(plan.plan_search(k, False))
+
+        def make_marked_request(k: int, marked: int) -> RequestStruct:
+            return RequestStruct.make(head, make_search(plan.plan_search(k, True, marked)), k)
+
+        super().__init__(function, head, dim, make_plain_search, max_k, max_rows, threaded_rows)
         self.plan, self.classes = plan, classes
-        self.listed: dict[int, tuple[Any, int]] = {}
-        self.marked = lru_cache(MAX_MARKED)(lambda k, marked: make_search(plan.plan_search(k, True, marked)))
+        self.listed: dict[int, tuple[RequestStruct, int]] = {}
+        self.find_marked_request = lru_cache(MAX_MARKED)(make_marked_request)
 
     def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
         """As in the base class; rows that the loops leave get exact answers."""
-        return self.complete(super().__call__(contexts, k), contexts, k, UNRESTRICTED)
+        answer = self.ask(self.find_request(k), contexts)
+        return answer if is_whole(answer) else self.complete(answer, contexts, k, UNRESTRICTED)
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
         """The answers of rows that share short lists, arrays of ids or tables of one list; None for any others.
 
         The loops check the ids: a list with one that no class has is left to others, which say so.
         """
-        if self.find_limits(k) is None:
+        if self.find_request(k) is None:
             return None
-        search, most_listed = self.find_listed_search(k)
+        request, most_listed = self.find_listed_request(k)
         allowed, banned = self.take_list(allow, most_listed), self.take_list(ban, MAX_BANS)
         if (banned is None) != (ban is None):
             return None
         if (allowed is None) != (allow is None):
             return self.answer_long_list(contexts, k, allow, banned)
-        answer = self.search(contexts, k, (search, byref(make_struct(allowed, banned))))
+        answer = self.ask(request.with_lists(make_struct(allowed, banned)), contexts)
         return self.complete(answer, contexts, k, ClassFilter(allowed, banned))
 
     def answer_long_list(
@@ -98,7 +97,7 @@ class GroupAnswers(ManyRowAnswers):
 
     def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
         """The same of rows that get `members` of named sets alone, without those of a short ban list."""
-        if self.find_limits(k) is None:
+        if self.find_request(k) is None:
             return None
         banned = self.take_list(ban, MAX_BANS)
         if not self.plan.searches_marks(k, members.count) or (banned is None) != (ban is None):
@@ -109,7 +108,7 @@ class GroupAnswers(ManyRowAnswers):
         """The answers of rows that get `members`, which are marked, without those `banned` [1, m]."""
         struct, count = make_struct(None, banned), members.count
         struct.marks, struct.allow_size = members.permitted.ctypes.data, count
-        answer = self.search(contexts, k, (self.marked(k, count), byref(struct)))
+        answer = self.ask(self.find_marked_request(k, count).with_lists(struct), contexts)
         if is_whole(answer):  # a filter takes time
             return answer
         return self.complete(answer, contexts, k, restrict_to_members(ClassFilter(ban=banned), members))
@@ -137,22 +136,18 @@ class GroupAnswers(ManyRowAnswers):
             ids = to_plain_ids(lists)
         return np.ascontiguousarray(ids, np.int64).reshape(1, -1) if ids is not None and 0 < ids.size <= most else None
 
-    def find_listed_search(self, k: int) -> tuple[Any, int]:
-        """A pointer to how loops look for k classes where there are lists, and how long an allow list may be."""
+    def find_listed_request(self, k: int) -> tuple[RequestStruct, int]:
+        """The request for k classes where there are lists, but for these, and how long an allow list may be."""
         listed = self.listed.get(k)
         if listed is None:
             search = self.plan.plan_search(k, True)
-            listed = self.listed[k] = make_search(search), search.most_listed
+            listed = self.listed[k] = RequestStruct.make(self.head, make_search(search), k), search.most_listed
         return listed
-
-    def name_arguments(self, contexts: FloatArray, limits: Any) -> tuple[Any, ...]:
-        """What the function takes before the number of rows."""
-        return self.struct, *limits, point_at(contexts)
 
 
 def is_whole(answer: Answer | None) -> bool:
     """Whether the loops answered all rows."""
-    return answer is not None and (answer[2][0] if len(answer[2]) == 1 else answer[2].min()) != LEFT_ROW
+    return answer is not None and (answer[2].item() if len(answer[2]) == 1 else answer[2].min()) != LEFT_ROW
 
 
 def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:

@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import c_byte
-from typing import Any
+from ctypes import Structure, addressof, c_byte, c_int64, c_void_p, cast
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 # A pointer argument for a writable array that is not empty, in half the time of `array.ctypes.data`.
 point_at: Callable[[Any], c_byte] = c_byte.from_buffer
+
+
+class RequestStruct(Structure):
+    """`struct request` of kernels.h; it keeps what it points at."""
+
+    _fields_ = [
+        *((name, c_void_p) for name in ("head", "search", "lists")),
+        *((name, c_int64) for name in ("k", "rows", "threads")),
+    ]
+    parts: Any
+
+    @classmethod
+    def make(cls, head: Any, search: Any, k: int) -> Self:
+        """Of one row without lists. head, search: pointers to structs, as of `byref`; or None."""
+        addresses = (None if part is None else cast(part, c_void_p).value for part in (head, search))
+        request = cls(*addresses, None, k, 1, 1)
+        request.parts = head, search
+        return request
+
+    def with_lists(self, lists: Structure) -> Self:
+        """The same of rows with lists, a `struct lists`."""
+        request = type(self).from_buffer_copy(self)
+        request.lists, request.parts = addressof(lists), (self, lists)
+        return request
+
+    def for_rows(self, rows: int, threads: int) -> Self:
+        """The same of so many rows, which up to so many threads share."""
+        request = type(self).from_buffer_copy(self)
+        request.rows, request.threads, request.parts = rows, threads, self
+        return request
 
 
 def get_address(array: npt.NDArray[Any] | None, dtype: npt.DTypeLike, name: str) -> int | None:

@@ -55,14 +55,14 @@ static int score_run(void *shared, int64_t run) {
     return 1;
 }
 
-static int64_t answer_row_of_layer(const struct exact_rows *layer, int64_t k, const float *context, int64_t threads,
-                                   int64_t *ids) {
+static int64_t answer_row_of_layer(const struct request *request, const float *context, int64_t *ids) {
+    const struct exact_rows *layer = request->head;
     float *logits = malloc(layer->classes * sizeof *logits);
     struct layer_work work = {layer, context, logits};
     int64_t runs = (layer->classes + RUN_CLASSES - 1) / RUN_CLASSES, is_answered = 0;
     if (logits) {
-        run_parts(&(struct shared_work){score_run, &work, runs}, threads);
-        is_answered = answer_row_of_logits(context, layer->dim, logits, layer->classes, k, ids);
+        run_parts(&(struct shared_work){score_run, &work, runs}, request->threads);
+        is_answered = answer_row_of_logits(context, layer->dim, logits, layer->classes, request->k, ids);
     }
     free(logits);
     return is_answered;

@@ -6,9 +6,7 @@
 #include "row_answers.h"
 
 struct group_answers {
-    const struct grouped *head;
-    const struct grouped_search *search;
-    const struct lists *lists;
+    const struct request *request;
     struct row_answers rows;
 };
 
@@ -46,19 +44,22 @@ static int answer_part_of_groups(void *shared, int64_t part) {
     const struct group_answers *answers = shared;
     const struct row_answers *rows = &answers->rows;
     int64_t first = part * rows->part_rows, last = end_part(rows, part);
-    return search_rows(answers->head, answers->search, answers->lists, rows->contexts, rows->ids, rows->logprobs,
+    const struct request *request = answers->request;
+    return search_rows(request->head, request->search, request->lists, rows->contexts, rows->ids, rows->logprobs,
                        rows->normalizers, rows->scored, rows->odds, NULL, first, last) &&
            finish_or_leave(rows, first, last);
 }
 
-static int64_t answer_rows_of_groups(const struct grouped *head, const struct grouped_search *search,
-                                     const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
-                                     int64_t *ids) {
-    struct group_answers answers = {head, search, lists, {0}};
-    if (!are_finite(contexts, count * head->dim) || (lists && !are_lists(lists, count, head->ids)) ||
-        !open_answers(&answers.rows, contexts, count, search->k, threads, ids))
+static int64_t answer_rows_of_groups(const struct request *request, const float *contexts, int64_t *ids) {
+    struct group_answers answers = {.request = request};
+    const struct grouped *head = request->head;
+    const struct grouped_search *search = request->search;
+    if (!are_finite(contexts, request->rows * head->dim) ||
+        (request->lists && !are_lists(request->lists, request->rows, head->ids)) ||
+        !open_answers(&answers.rows, request, contexts, search->k, ids))
         return 0;
-    int64_t done = run_parts(&(struct shared_work){answer_part_of_groups, &answers, answers.rows.parts}, threads);
+    struct shared_work work = {answer_part_of_groups, &answers, answers.rows.parts};
+    int64_t done = run_parts(&work, request->threads);
     free(answers.rows.normalizers);
     return done;
 }

@@ -92,6 +92,15 @@ struct lists {
 
 enum { ALL_CLASSES = -2 };
 
+/* What a call for whole answers asks. head: what the function answers by. search: how it looks for classes, which says
+ * for how many; `k` says it where there is none. lists: of plan `grouped` alone. rows: of the call, which up to
+ * `threads` threads share. */
+struct request {
+    const void *head, *search;
+    const struct lists *lists;
+    int64_t k, rows, threads;
+};
+
 /* Int8 previews of the classes of clusters, in blocks of 16 classes, of which the best are scored by their rows. */
 struct second_stage {
     const struct exact_rows *rows;
@@ -235,12 +244,10 @@ struct kernels {
                            float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
                            int64_t last);
 
-    /* The whole answers of rows by a search, as `answer_rows_of_sets` writes them; none, too, where a list holds an id
-     * that is neither -1 nor of a class. A row that should be answered exactly has -1 for its number of scored classes,
+    /* The whole answers of rows by a `struct grouped` and a `struct grouped_search`, as `answer_rows_of_sets` writes
+     * them; none, too, where a list holds an id that is neither -1 nor of a class. A row that should be answered exactly has -1 for its number of scored classes,
      * and nothing else that means something. */
-    int64_t (*answer_rows_of_groups)(const struct grouped *head, const struct grouped_search *search,
-                                     const struct lists *lists, const float *contexts, int64_t count, int64_t threads,
-                                     int64_t *ids);
+    int64_t (*answer_rows_of_groups)(const struct request *request, const float *contexts, int64_t *ids);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets. By
      * previews the two largest of a row are exact, and the others less. Returns 0 where there is no memory for it. */
@@ -257,12 +264,11 @@ struct kernels {
     int64_t (*score_all_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
                               int64_t *ids, float *logits, float *normalizers, int32_t *scored, int64_t count);
 
-    /* The whole answers of rows as Python hands them out: `ids` [count, k], then log-probabilities [count, k] float32,
-     * then how many classes were scored [count] int32. Up to `threads` threads share the rows. Returns 0 where one row
-     * has none: numbers of its context [dim] or its normalizer are not finite, or `scored` is not over 0; and where
-     * there is no memory. */
-    int64_t (*answer_rows_of_sets)(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
-                                   int64_t count, int64_t threads, int64_t *ids);
+    /* The whole answers of contexts [rows, dim] by a `struct sets` and `struct screen_limits`, as Python hands them
+     * out: `ids` [rows, k], then log-probabilities [rows, k] float32, then how many classes were scored [rows] int32.
+     * Returns 0 where one row has none: numbers of its context or its normalizer are not finite, or `scored` is not
+     * over 0; and where there is no memory. */
+    int64_t (*answer_rows_of_sets)(const struct request *request, const float *contexts, int64_t *ids);
 
     /* Writes the logs of the sums of exp(logit) over the rows of a set, of contexts [count, dim], to `sums` [count];
      * near ones where there are previews. Returns 0 where there is no memory for it. */
@@ -311,10 +317,9 @@ struct kernels {
     int64_t (*answer_row_of_logits)(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
                                     int64_t *ids);
 
-    /* The same from the context alone, of a layer without a soft-cap, by up to `threads` threads; 0, too, where there
-     * is no memory for it. */
-    int64_t (*answer_row_of_layer)(const struct exact_rows *layer, int64_t k, const float *context, int64_t threads,
-                                   int64_t *ids);
+    /* The same from the context alone, by `struct exact_rows` of a layer without a soft-cap; 0, too, where there is no
+     * memory for it. */
+    int64_t (*answer_row_of_layer)(const struct request *request, const float *context, int64_t *ids);
 
     /* Writes, for the rows `first` to `last` - 1 of contexts [B, dim], the vectors `means` [B, dim] that rare classes
      * are scored by, and the logits [B, frequent] of frequent ones. Returns 0 where there is no memory for it. */
@@ -330,9 +335,9 @@ struct kernels {
                                     const float *contexts, float *means, float *logits, int32_t *scored,
                                     float *reaches, double *errors, int64_t first, int64_t last);
 
-    /* The whole answer of one row, as `answer_rows_of_sets` writes it, by the front and a search without lists. */
-    int64_t (*answer_row_of_mixture)(const struct mixture_head *head, const struct grouped_search *search,
-                                     const float *context, int64_t *ids);
+    /* The whole answer of one row, as `answer_rows_of_sets` writes it, by a `struct mixture_head` and a `struct
+     * grouped_search` of its rare classes. */
+    int64_t (*answer_row_of_mixture)(const struct request *request, const float *context, int64_t *ids);
 
     /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
      * size. The block's sums [16] int32; with two digits those of both. */

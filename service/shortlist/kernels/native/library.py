@@ -12,6 +12,7 @@ from typing import Any
 
 from shortlist.errors import BadInput, ShortlistError
 
+from .arguments import RequestStruct
 from .build import LIBRARY_NAME, SOURCE_FOLDER, hash_sources
 
 VARIABLE = "SHORTLIST_KERNELS"  # names a target, for tests and for people who compare
@@ -62,14 +63,15 @@ class Kernels:
 
 
 ARRAY, STRUCT = POINTER(c_byte), c_void_p
+ANSWER = CFUNCTYPE(c_int64, POINTER(RequestStruct), ARRAY, ARRAY)
 PROTOTYPES = {
     "score_exactly": CFUNCTYPE(c_int64, STRUCT, ARRAY, ARRAY, ARRAY, c_int64, c_int64, c_int64),
     "search_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
-    "answer_rows_of_groups": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
+    "answer_rows_of_groups": ANSWER,
     "order_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "score_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 7, c_int64, c_int64),
     "score_all_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, *[ARRAY] * 5, c_int64),
-    "answer_rows_of_sets": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, c_int64, c_int64, ARRAY),
+    "answer_rows_of_sets": ANSWER,
     "sum_row_set": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY),
     "merge_changes": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, *[c_int64] * 3, *[ARRAY] * 8),
     "prove_rows": CFUNCTYPE(c_int64, STRUCT, STRUCT, STRUCT, ARRAY, c_int64, *[ARRAY] * 5, c_int64),
@@ -79,10 +81,10 @@ PROTOTYPES = {
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
     "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),
-    "answer_row_of_layer": CFUNCTYPE(c_int64, STRUCT, c_int64, ARRAY, c_int64, ARRAY),
+    "answer_row_of_layer": ANSWER,
     "mix_rows": CFUNCTYPE(c_int64, STRUCT, *[ARRAY] * 3, c_int64, c_int64),
     "mix_rows_by_previews": CFUNCTYPE(c_int64, STRUCT, STRUCT, c_int64, *[ARRAY] * 6, c_int64, c_int64),
-    "answer_row_of_mixture": CFUNCTYPE(c_int64, STRUCT, STRUCT, ARRAY, ARRAY),
+    "answer_row_of_mixture": ANSWER,
     "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
     "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),

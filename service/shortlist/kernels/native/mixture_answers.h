@@ -62,8 +62,9 @@ static int64_t answer_mixture(const struct mixture_head *head, const struct grou
     return 1;
 }
 
-static int64_t answer_row_of_mixture(const struct mixture_head *head, const struct grouped_search *search,
-                                     const float *context, int64_t *ids) {
+static int64_t answer_row_of_mixture(const struct request *request, const float *context, int64_t *ids) {
+    const struct mixture_head *head = request->head;
+    const struct grouped_search *search = request->search;
     int64_t numbers = 2 * search->k + head->front->dim + head->front->frequent;
     void *memory = malloc(2 * search->k * sizeof *ids + numbers * sizeof(float));
     int64_t is_answered =

@@ -22,8 +22,9 @@ struct row_answers {
 
 /* Lays the answers out behind `ids` and the rows in parts; returns 0 where there is no memory. The caller frees the
  * normalizers. */
-static int open_answers(struct row_answers *rows, const float *contexts, int64_t count, int64_t k, int64_t threads,
+static int open_answers(struct row_answers *rows, const struct request *request, const float *contexts, int64_t k,
                         int64_t *ids) {
+    int64_t count = request->rows, threads = request->threads;
     float *logprobs = (float *)(ids + count * k), *numbers = malloc(2 * count * sizeof *numbers);
     int64_t most = threads > 1 ? PARTS_PER_THREAD * threads : 1, part_rows = (count + most - 1) / most;
     *rows = (struct row_answers){contexts, ids, logprobs, numbers, numbers + count, (int32_t *)(logprobs + count * k),

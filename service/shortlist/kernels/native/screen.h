@@ -175,17 +175,19 @@ static int answer_part_of_sets(void *shared, int64_t part) {
     return all;
 }
 
-static int64_t answer_rows_of_sets(const struct sets *sets, const struct screen_limits *limits, const float *contexts,
-                                   int64_t count, int64_t threads, int64_t *ids) {
-    struct set_answers answers = {.sets = sets, .limits = limits};
+static int64_t answer_rows_of_sets(const struct request *request, const float *contexts, int64_t *ids) {
+    struct set_answers answers = {.sets = request->head, .limits = request->search};
+    const struct sets *sets = answers.sets;
+    int64_t count = request->rows;
     if (!are_finite(contexts, count * sets->dim) ||
-        !open_answers(&answers.rows, contexts, count, limits->k, threads, ids))
+        !open_answers(&answers.rows, request, contexts, answers.limits->k, ids))
         return 0;
     float *scores = malloc(count * (sets->sets * sizeof *scores + sizeof(int32_t)));
     int32_t *order = (int32_t *)(scores + count * sets->sets);
     answers.scores = scores, answers.order = order;
-    int64_t done = scores && order_rows(sets, contexts, count, scores, order) &&
-                   run_parts(&(struct shared_work){answer_part_of_sets, &answers, answers.rows.parts}, threads);
+    struct shared_work work = {answer_part_of_sets, &answers, answers.rows.parts};
+    int64_t done =
+        scores && order_rows(sets, contexts, count, scores, order) && run_parts(&work, request->threads);
     free(scores);
     free(answers.rows.normalizers);
     return done;
