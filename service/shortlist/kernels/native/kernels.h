@@ -245,8 +245,8 @@ struct kernels {
                            int64_t last);
 
     /* The whole answers of rows by a `struct grouped` and a `struct grouped_search`, as `answer_rows_of_sets` writes
-     * them; none, too, where a list holds an id that is neither -1 nor of a class. A row that should be answered exactly has -1 for its number of scored classes,
-     * and nothing else that means something. */
+     * them; none, too, where a list holds an id that is neither -1 nor of a class. A row that should be answered
+     * exactly has -1 for its number of scored classes, and nothing else that means something. */
     int64_t (*answer_rows_of_groups)(const struct request *request, const float *contexts, int64_t *ids);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets. By
