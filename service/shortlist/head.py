@@ -32,7 +32,7 @@ from shortlist.plans.common.base import (
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.list_ways import ListWays
+from shortlist.plans.common.list_ways import ListWays, search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan, open_proofs
 from shortlist.runtime.devices import resolve_device
@@ -271,6 +271,10 @@ class Head(SampledHead):
         if bias is not None:
             score = partial(score_chunks, partial(self.compute_logits, plan), plan, contexts)
             return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.classes)
+        return search_free_rows_apart(partial(self.run_alike, plan), contexts, k, class_filter)
+
+    def run_alike(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The same of rows that all have lists, or none."""
         try:
             search = plan.topk if self.ways is None else self.ways.choose_search(plan, class_filter)
             if 0 < len(contexts) <= plan.max_rows():

@@ -14,7 +14,7 @@ from shortlist.core.results import PROVED_NORMALIZERS, FloatArray, IdArray, Plan
 from shortlist.head import Head
 from shortlist.plans.common.base import Plan, map_chunks
 from shortlist.plans.common.list_costs import MOST_ASKED
-from shortlist.plans.common.list_ways import count_asked
+from shortlist.plans.common.list_ways import count_asked, search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
 from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
 
@@ -77,7 +77,11 @@ class LiveHead(Head):
             return super().run(plan, contexts, k, class_filter, bias)
         asked = choose_asked(plan, k, changes)
         search, layer = partial(super().run, plan), self.open_base_layer(plan, changes)
-        return search_changed(search, contexts, k, asked, class_filter, changes, layer)
+
+        def search_alike(rows: FloatArray, k: int, lists: ClassFilter) -> PlanResult:
+            return search_changed(search, rows, k, asked, lists, changes, layer)
+
+        return search_free_rows_apart(search_alike, contexts, k, class_filter)
 
     def open_base_layer(self, plan: Plan, changes: Snapshot) -> BaseLayer:
         """What the bundle says of its own classes; `plan` has its distribution, or leaves it to the dense layer."""

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, sort_ids
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, Lists, sort_ids
+from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.row_lists import NO_LIST, RowLists
 from shortlist.kernels.lists import MAX_BANS, mark_long_list
 
 from .base import Plan, take_best
@@ -183,6 +184,44 @@ class ListWays:
         if self.costs.exact is not None and self.plan.find_exact(k) is not None:
             ways[EXACT] = self.costs.exact
         return ways
+
+
+def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+    """`search` of the rows whose lists restrict nothing, as if no row had lists, and of the others with theirs.
+
+    So no answer depends on the lists of the rows beside it, where a plan looks further for rows that have some.
+    """
+    free = find_free_rows(class_filter, len(contexts))
+    if not class_filter.restricts or not free.any():
+        return search(contexts, k, class_filter)
+    if free.all():
+        return search(contexts, k, UNRESTRICTED)
+    result, others = empty_result(len(contexts), k), (~free).nonzero()[0]
+    put_rows(result, free.nonzero()[0], search(contexts[free], k, UNRESTRICTED))
+    put_rows(result, others, search(contexts[others], k, class_filter.take(others)))
+    return result
+
+
+def find_free_rows(class_filter: ClassFilter, rows: int) -> BoolArray:
+    """[rows]: which of them may get any class."""
+    free: BoolArray = np.ones(rows, bool) if class_filter.forced is None else class_filter.forced < 0
+    allow = class_filter.allow
+    if allow is not None:
+        free = free & (allow.numbers == NO_LIST if isinstance(allow, RowLists) else False)
+    for bans in (class_filter.ban, class_filter.hidden):
+        if bans is not None:
+            free = free & are_without_ids(bans)
+    return free
+
+
+def are_without_ids(lists: Lists) -> BoolArray:
+    """[B]: which lists hold no class."""
+    is_empty: BoolArray
+    if isinstance(lists, RowLists):
+        is_empty = np.append(np.diff(lists.offsets) == 0, True)  # the last one is of rows without a list
+        return is_empty[lists.numbers]
+    is_empty = (lists == NO_CLASS).all(axis=1)
+    return is_empty
 
 
 def count_asked(k: int, share: float) -> int:

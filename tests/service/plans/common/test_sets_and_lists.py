@@ -17,6 +17,7 @@ SEARCHES = {
     "cascade": {},
     "grouped": {"width": "12", "groups": "12", "opened": "200", "previewed": "120", "candidates": "40"},
     "l2s": {"clusters": "6", "budget": "60", "rounds": "0", "second_probe": "0.3", "fallback": "0.2"},
+    "l2s with previews": {"clusters": "6", "budget": "90", "rounds": "0", "second_stage": "int8", "full_view": "9"},
 }
 RANDOM = np.random.default_rng(9)
 SETS = {
@@ -32,7 +33,7 @@ IDS = st.none() | st.lists(st.integers(-1, CLASSES - 1), min_size=1, max_size=40
 
 def open_head(method, folder):
     if method in SEARCHES:
-        return make_head(folder, make_dense(), make_contexts(600), method=method, options=SEARCHES[method])
+        return make_head(folder, make_dense(), make_contexts(600), method=method.split()[0], options=SEARCHES[method])
     if method == "adaptive":
         return adaptive.make(folder)
     return ds.exported(folder, ds.make_module()) if method == "ds" else mixtape.make(folder)[0]
@@ -85,3 +86,26 @@ def test_a_ban_of_nothing_changes_nothing(head, k):
     plain, banned = head.topk(contexts, k), head.topk(contexts, k, ban=[-1])
     np.testing.assert_array_equal(banned.ids, plain.ids)
     np.testing.assert_allclose(banned.logprobs, plain.logprobs, atol=1e-5)
+
+
+LISTS = {
+    "bans of every other row": ("ban", [[] if row % 2 else [3, 50 + row, 200] for row in range(12)]),
+    "many bans of some": ("ban", [list(range(row, 200)) if row % 3 == 0 else [] for row in range(12)]),
+    "bans of all rows": ("ban", [[row, 2 * row + 1] for row in range(12)]),
+    "bans of any length": ("ban", [list(range(15 * row)) for row in range(12)]),
+    "lists of all rows": ("allow", [list(range(row, 200 + row)) for row in range(12)]),
+}
+
+
+@pytest.mark.parametrize("k", [1, 7, 20, 60])
+@pytest.mark.parametrize("name", LISTS)
+def test_a_row_with_lists_is_answered_as_alone(head, name, k):
+    option, lists = LISTS[name]
+    lists = [[id for id in ids if id < head.classes] for ids in lists]
+    contexts = make_contexts(len(lists), head.manifest.dim, seed=k).contexts
+    top = head.topk(contexts, k, **{option: lists})
+    for row, ids in enumerate(lists):
+        alone = head.topk(contexts[row : row + 1], k, **({option: ids} if ids else {}))
+        np.testing.assert_array_equal(top.ids[row], alone.ids[0])
+        np.testing.assert_allclose(top.logprobs[row], alone.logprobs[0], rtol=2e-6, atol=3e-5)
+        assert top.scored[row] == alone.scored[0]
