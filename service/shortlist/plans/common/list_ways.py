@@ -191,8 +191,8 @@ def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_f
 
     So no answer depends on the lists of the rows beside it, where a plan looks further for rows that have some.
     """
-    free = find_free_rows(class_filter, len(contexts))
-    if not class_filter.restricts or not free.any():
+    free = find_free_rows(class_filter, len(contexts)) if class_filter.restricts else np.zeros(0, bool)
+    if not free.any():
         return search(contexts, k, class_filter)
     if free.all():
         return search(contexts, k, UNRESTRICTED)
@@ -218,9 +218,10 @@ def are_without_ids(lists: Lists) -> BoolArray:
     """[B]: which lists hold no class."""
     is_empty: BoolArray
     if isinstance(lists, RowLists):
-        is_empty = np.append(np.diff(lists.offsets) == 0, True)  # the last one is of rows without a list
-        return is_empty[lists.numbers]
-    is_empty = (lists == NO_CLASS).all(axis=1)
+        starts, ends = lists.offsets[lists.numbers], lists.offsets[lists.numbers + 1]
+        is_empty = (lists.numbers == NO_LIST) | (starts == ends)
+    else:
+        is_empty = (lists == NO_CLASS).all(axis=1)
     return is_empty
 
 
