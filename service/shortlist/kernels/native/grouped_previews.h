@@ -9,7 +9,7 @@
 #include "select.h"
 
 enum {
-    PREFETCH_BLOCKS = 4,  /* how many ahead of the current one */
+    PREFETCH_BLOCKS = 16, /* how many ahead of the current one */
     MIN_COARSE_LINES = 4, /* of 2 bits, as in the models' `grouped` */
 };
 #define MIN_ROW_SCALE 1e-30f /* of the units that biases are taken in, so that none becomes infinite */
@@ -143,7 +143,7 @@ static void score_previews(const struct grouped *head, int64_t count, float rais
         float *scores = scratch->scores + LANES * i;
         if (i + PREFETCH_BLOCKS < count) {
             prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
-            __builtin_prefetch(head->preview_raise + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, 0, 3);
+            prefetch_bytes(head->preview_raise + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, LINE_BYTES);
         }
         score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
         add_lines(head, record, levels, range, scores);
