@@ -236,15 +236,16 @@ def parse_filter(allow: IdLists, ban: IdLists, rows: int, classes: int) -> Class
     """Convert both lists as `parse_filter_lists`; bans that forbid no class to any row are none. Raises BadInput."""
     allowed = parse_filter_lists("allow", allow, rows, classes)
     banned = parse_filter_lists("ban", ban, rows, classes)
-    banned = None if banned is not None and are_empty(banned) else banned
+    banned = None if banned is not None and are_empty(banned).all() else banned
     return UNRESTRICTED if allowed is None and banned is None else ClassFilter(allowed, banned)
 
 
-def are_empty(lists: Lists) -> bool:
-    """Whether lists hold no class for any row."""
+def are_empty(lists: Lists) -> BoolArray:
+    """[1 or B]: which lists hold no class."""
     if isinstance(lists, RowLists):
-        return bool((lists.numbers == NO_LIST).all())
-    return not lists.size or bool(lists[0, 0] == NO_CLASS and (lists == NO_CLASS).all())
+        return lists.are_empty()
+    empty: BoolArray = (lists == NO_CLASS).all(axis=1)
+    return empty
 
 
 def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> Lists | None:

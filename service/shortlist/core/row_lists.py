@@ -11,7 +11,7 @@ import numpy.typing as npt
 from shortlist.errors import BadInput
 
 from .arrays import to_id_array, to_numpy
-from .results import IdArray, IntArray
+from .results import BoolArray, IdArray, IntArray
 
 NO_LIST = -1  # the number of a row that has no list
 MAX_LIST_ID = np.iinfo(np.int32).max
@@ -72,6 +72,12 @@ class RowLists:
         """The ids [m] of one row's list; None where it has none."""
         number = self.numbers[row if len(self.numbers) > 1 else 0]
         return None if number == NO_LIST else self.ids[self.offsets[number] : self.offsets[number + 1]]
+
+    def are_empty(self) -> BoolArray:
+        """[B]: which rows have no list, or one without ids."""
+        starts, ends = self.offsets[self.numbers], self.offsets[self.numbers + 1]
+        empty: BoolArray = (starts == ends) | (self.numbers == NO_LIST)
+        return empty
 
     def keep_used_lists(self) -> RowLists:
         """The same lists of the same rows, in a table of those alone that some row has."""

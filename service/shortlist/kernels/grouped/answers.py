@@ -66,8 +66,7 @@ class GroupAnswers(ManyRowAnswers):
 
     def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
         """As in the base class; rows that the loops leave get exact answers."""
-        answer = self.ask(self.find_request(k), contexts)
-        return answer if is_whole(answer) else self.complete(answer, contexts, k, UNRESTRICTED)
+        return self.complete(super().__call__(contexts, k), contexts, k, UNRESTRICTED)
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
         """The answers of rows that share short lists, arrays of ids or tables of one list; None for any others.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, Lists, sort_ids
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, are_empty, sort_ids
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, PlanResult, empty_result
 from shortlist.core.row_lists import NO_LIST, RowLists
 from shortlist.kernels.lists import MAX_BANS, mark_long_list
@@ -210,19 +210,8 @@ def find_free_rows(class_filter: ClassFilter, rows: int) -> BoolArray:
         free = free & (allow.numbers == NO_LIST if isinstance(allow, RowLists) else False)
     for bans in (class_filter.ban, class_filter.hidden):
         if bans is not None:
-            free = free & are_without_ids(bans)
+            free = free & are_empty(bans)
     return free
-
-
-def are_without_ids(lists: Lists) -> BoolArray:
-    """[B]: which lists hold no class."""
-    is_empty: BoolArray
-    if isinstance(lists, RowLists):
-        starts, ends = lists.offsets[lists.numbers], lists.offsets[lists.numbers + 1]
-        is_empty = (lists.numbers == NO_LIST) | (starts == ends)
-    else:
-        is_empty = (lists == NO_CLASS).all(axis=1)
-    return is_empty
 
 
 def count_asked(k: int, share: float) -> int:

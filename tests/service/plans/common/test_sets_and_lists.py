@@ -6,6 +6,9 @@ import shortlist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
+from shortlist.items.batch import ItemBatch
+from shortlist.items.live_head import LiveHead
+from shortlist.items.overlay import ItemOverlay
 from shortlist_exporter.export import run
 
 from tests.support.heads import adaptive, ds, mixtape
@@ -97,11 +100,8 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("k", [1, 7, 20, 60])
-@pytest.mark.parametrize("name", LISTS)
-def test_a_row_with_lists_is_answered_as_alone(head, name, k):
-    option, lists = LISTS[name]
-    lists = [[id for id in ids if id < head.classes] for ids in lists]
+def check_rows_alone(head, option, lists, k):
+    """Each row is answered as by itself."""
     contexts = make_contexts(len(lists), head.manifest.dim, seed=k).contexts
     top = head.topk(contexts, k, **{option: lists})
     for row, ids in enumerate(lists):
@@ -109,3 +109,22 @@ def test_a_row_with_lists_is_answered_as_alone(head, name, k):
         np.testing.assert_array_equal(top.ids[row], alone.ids[0])
         np.testing.assert_allclose(top.logprobs[row], alone.logprobs[0], rtol=2e-6, atol=3e-5)
         assert top.scored[row] == alone.scored[0]
+
+
+@pytest.mark.parametrize("k", [1, 7, 20, 60])
+@pytest.mark.parametrize("name", LISTS)
+def test_a_row_with_lists_is_answered_as_alone(head, name, k):
+    option, lists = LISTS[name]
+    check_rows_alone(head, option, [[id for id in ids if id < head.classes] for ids in lists], k)
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+@pytest.mark.parametrize("banned", [3, 250])
+def test_a_row_without_bans_beside_others_is_answered_as_alone_with_changed_items(head, banned, k):
+    if head.rows is None:
+        pytest.skip("a head that is its own reference takes no changes")
+    items = ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops)
+    vectors = np.random.default_rng(1).standard_normal((40, head.manifest.dim)).astype(np.float32)
+    items.apply(1, [ItemBatch.make(list(range(head.classes, head.classes + 40)), vectors, [5, 6, 7])])
+    lists = [[] if row % 2 else list(range(banned)) for row in range(60)]
+    check_rows_alone(LiveHead.make(head, items), "ban", lists, k)
