@@ -94,6 +94,8 @@ def label_point(point: Point, x: Callable[[Point], float]) -> tuple[float, float
     return x(point), stretch_precision(point.precision[1]), point.label, INK if point.kind == "this head" else MUTED
 
 
+COARSE_TICKS, FINE_TICKS = (1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+FINE_RANGE = 4  # largest over least value up to which an axis has fine ticks
 TIME_LABEL = "time of one row, dense = 1"
 COST_LABEL = "multiply-adds of one row, dense = 1"
 
@@ -124,16 +126,21 @@ def plot_points(axes: Axes, points: Sequence[Point], x: Callable[[Point], float]
         zorder=0,
     )
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_locator(LogLocator(subs=choose_ticks([x(point) for point in points])))
     axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.12)
 
 
+def choose_ticks(values: Sequence[float]) -> Sequence[float]:
+    """The multiples of powers of ten that an axis of `values` marks: more where these lie close together."""
+    return FINE_TICKS if max(values) < FINE_RANGE * min(values) else COARSE_TICKS
+
+
 def format_tick(value: float, position: int) -> str:
     """A tick's label, as in `1/16` instead of `0.0625`."""
     del position
-    return f"{value:g}" if value >= 1 else f"1/{round(1 / value)}"
+    return f"{value:g}" if value >= 1 else f"1/{round(1 / value, 2):g}"
 
 
 def draw_promise(axes: Axes, figures: Figures) -> None:

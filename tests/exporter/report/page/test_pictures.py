@@ -39,9 +39,20 @@ def test_colours_are_the_page_s(report_bundle):
         assert picture.svg.startswith("<svg")
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.05, "1/20"), (0.5, "1/2"), (1, "1"), (20, "20")])
+@pytest.mark.parametrize(("value", "text"), [(0.05, "1/20"), (0.4, "1/2.5"), (0.5, "1/2"), (1, "1"), (20, "20")])
 def test_fractions(value, text):
     assert pictures.format_tick(value, 0) == text
+
+
+@pytest.mark.parametrize(("least", "most"), [(0.9, 1.5), (1.1, 3.2), (0.3, 1.1), (1 / 90, 1), (0.02, 70)])
+def test_times_that_lie_close_together_have_labels_too(least, most):
+    axes = Figure(figsize=(4, 3)).subplots()
+    points = [point(least, 0.9), point(most, 0.99)]
+    pictures.plot_points(axes, points, pictures.time_of)
+    axes.figure.draw_without_rendering()
+    start, end = axes.get_xlim()
+    labels = [tick.label1.get_text() for tick in axes.xaxis.get_major_ticks() if start <= tick.get_loc() <= end]
+    assert len(set(labels)) == len(labels) >= 3
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12))
