@@ -36,7 +36,7 @@ def penn_treebank(data):
 def test_the_served_head_keeps_its_promise_on_fresh_text(penn_treebank, tmp_path):
     dense, fit, fresh = penn_treebank
     options = {"basis": "context", "width": "64", "full_view": "300"}
-    request = Request(options=options, promise={1: 0.98, 5: 0.97}, fallback=False, threads=1)
+    request = Request("svd", options=options, promise={1: 0.98, 5: 0.97}, fallback=False, threads=1)
     export(dense, Contexts(fit), tmp_path / "ptb" / "1", request)
     truth = np.argsort(-logits_of(dense, fresh[:2000]), axis=1, kind="stable")[:, :5]
     with RunningServer(tmp_path) as server, Client(server.url) as client:

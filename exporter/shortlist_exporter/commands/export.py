@@ -30,7 +30,7 @@ from shortlist_exporter.inputs.class_lists import load_set, load_texts
 from shortlist_exporter.inputs.sampled import complete_contexts, normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
 from shortlist_exporter.methods.base import TrainedMethod
-from shortlist_exporter.methods.registry import METHODS, find_method
+from shortlist_exporter.methods.registry import DEFAULT_METHOD, METHODS, find_method
 
 from .progress import progress_bar
 from .summary import make_summary
@@ -67,7 +67,7 @@ def configure_layer(parser: argparse.ArgumentParser, *, required: bool = True) -
 
 def configure_method(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--method", choices=list(METHODS), help="how the head is made (default: svd)")
+    add("--method", choices=list(METHODS), help=f"how the head is made (default: {DEFAULT_METHOD})")
     add(
         "--like",
         type=Path,
@@ -139,7 +139,7 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads of each session while measuring (default: all granted)",
     )
-    add("--seed", type=parse_natural_int, default=0, help="random seed (default: %(default)s)")
+    add("--seed", type=parse_natural_int, help="random seed (default: 0, or that of --like)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -171,7 +171,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
     request = replace(request, item_position=args.item_position)
     if model is None:
-        return replace(request, method=args.method or "svd")
+        return replace(request, method=args.method or DEFAULT_METHOD)
     if args.method is not None:
         raise BadInput("--like takes the method of that bundle: leave --method out")
     like = make_like_request(model)
@@ -187,7 +187,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         certificate=like.certificate and request.certificate,
         max_k=request.max_k or like.max_k,
         at=request.at or like.at,
-        seed=request.seed or like.seed,
+        seed=like.seed if args.seed is None else args.seed,
         threads=request.threads,
         report=request.report,
         head=request.head,
@@ -207,7 +207,7 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
         certificate=not args.no_certificate,
         max_k=args.max_k,
         threads=args.threads,
-        seed=args.seed,
+        seed=args.seed or 0,
         report=not args.no_report,
         at=args.at,
     )

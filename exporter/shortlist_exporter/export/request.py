@@ -16,7 +16,7 @@ from shortlist.runtime.devices import import_onnxruntime
 from torch import nn
 
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.methods.registry import TrainedMethod, find_method
+from shortlist_exporter.methods.registry import DEFAULT_METHOD, TrainedMethod, find_method
 
 SEED_LIMIT = 1 << 63  # torch takes smaller seeds only
 
@@ -34,7 +34,7 @@ class Request:
     `state_dict`. item_position: up to which change of the model's items the layer holds them.
     """
 
-    method: str = "svd"
+    method: str = DEFAULT_METHOD
     options: dict[str, str] = field(default_factory=dict)
     promise: dict[int, float] = field(default_factory=dict)
     labels: list[str] | None = None

@@ -74,14 +74,15 @@ def test_a_refit_is_the_same_head_on_other_contexts(tmp_path):
 
 
 def test_new_weights_and_what_else_is_given_go_first(tmp_path):
-    head = make_head(tmp_path, make_dense(), options={"basis": "context", "width": "8"})
+    head = make_head(tmp_path, make_dense(), options={"basis": "context", "width": "8"}, seed=3)
     weight = make_dense(seed=4).weight
     np.save(tmp_path / "w.npy", weight)
-    flags = ("--weights", tmp_path / "w.npy", "--set", "width=9", "--max-k", "30")
+    flags = ("--weights", tmp_path / "w.npy", "--set", "width=9", "--max-k", "30", "--seed", "0")
     result, out = export_like(head.folder, make_contexts(rows=300, seed=9).contexts, tmp_path, *flags)
     assert result.returncode == 0, result.stderr
     bundle = Bundle(out)
     assert (bundle.manifest.fit["width"], bundle.manifest.fit["basis"], bundle.manifest.max_k) == (9, "context", 30)
+    assert bundle.manifest.seed == 0
     assert np.array_equal(load_like_layer(bundle).weight, weight)
 
 

@@ -104,7 +104,7 @@ def test_weights_are_stored_once_for_all_graphs(tmp_path):
 def test_promise_not_kept_leaves_nothing(out):
     options = {"width": "1", "full_view": "1"}
     with pytest.raises(QualityError, match=r"P@1 is 0\.\d+ on 40 held-out contexts, under the 0.999"):
-        export(make_dense(), contexts, out, Request(options=options, promise={1: 0.999}, threads=1))
+        export(make_dense(), contexts, out, Request("svd", options=options, promise={1: 0.999}, threads=1))
     assert not out.parent.exists()
 
 
@@ -114,6 +114,12 @@ def test_an_existing_version_is_refused_before_any_work(tmp_path, out):
     with pytest.raises(VersionExists):
         export(make_dense(), contexts, out, Request())
     assert (out / "manifest.json").read_bytes() == before
+
+
+def test_by_default_a_head_is_grouped_and_promises_a_precision(out):
+    manifest = export(make_dense(3000, 16), make_contexts(rows=2000), out, Request(threads=1))
+    assert (manifest.method, manifest.settings.promise) == ("grouped", 0.99)
+    assert manifest.quality.p_at_1 >= 0.99
 
 
 def test_no_dense(tmp_path):
@@ -128,7 +134,7 @@ def test_no_dense(tmp_path):
 def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
     """The smallest of the batches from which on dense always won: at 4 it did, at 8 not, at 16 and more again."""
     monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: len(rows) not in (1, 2, 8))
-    manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
+    manifest = export(make_dense(), contexts, out, Request("svd", options=FORMS["published"], threads=1))
     assert manifest.dense_crossover == 16
     head = shortlist.load(out, threads=1)
     below, above = head.topk(contexts.contexts[:15], 5), head.topk(contexts.contexts[:16], 5)
@@ -139,7 +145,7 @@ def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
 def test_dense_that_always_wins_leaves_single_rows_to_the_head_and_the_export_says_so(monkeypatch, out):
     """A crossover of 1 would never let the head answer whose quality the manifest promises."""
     monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: True)
-    manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
+    manifest = export(make_dense(), contexts, out, Request("svd", options=FORMS["published"], threads=1))
     assert manifest.dense_crossover == 2
     assert crossover.ALWAYS_SLOWER in manifest.provenance["notes"]
     head = shortlist.load(out, threads=1)
@@ -149,7 +155,7 @@ def test_dense_that_always_wins_leaves_single_rows_to_the_head_and_the_export_sa
 
 def test_dense_that_never_wins_is_not_mentioned(monkeypatch, out):
     monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: False)
-    manifest = export(make_dense(), contexts, out, Request(options=FORMS["published"], threads=1))
+    manifest = export(make_dense(), contexts, out, Request("svd", options=FORMS["published"], threads=1))
     assert manifest.dense_crossover is None
     assert crossover.ALWAYS_SLOWER not in manifest.provenance.get("notes", [])
 
@@ -157,7 +163,7 @@ def test_dense_that_never_wins_is_not_mentioned(monkeypatch, out):
 @pytest.mark.parametrize(("full_view", "low"), [("5", True), ("299", False)])
 def test_an_export_says_in_one_line_where_it_misses_many(out, full_view, low):
     options = FORMS["published"] | {"full_view": full_view}
-    manifest = export(make_dense(), contexts, out, Request(options=options, fallback=False, threads=1))
+    manifest = export(make_dense(), contexts, out, Request("svd", options=options, fallback=False, threads=1))
     notes = [note for note in manifest.provenance.get("notes", []) if "under 0.98" in note]
     assert (manifest.quality.p_at_1 < 0.98) == low
     assert len(notes) == low
@@ -165,7 +171,7 @@ def test_an_export_says_in_one_line_where_it_misses_many(out, full_view, low):
 
 def test_precision_is_measured_at_every_k_that_is_asked_for(out):
     """Each by requests for so many classes; the figures of the ten best stay those of requests for ten."""
-    request = Request(options=FORMS["published"], threads=1)
+    request = Request("svd", options=FORMS["published"], threads=1)
     manifest = export(make_dense(), contexts, out, replace(request, at=(1, 20, 100)))
     assert list(manifest.quality.p_at) == [1, 20, 100]
     assert all(0 < share <= 1 for share in manifest.quality.p_at.values())
@@ -208,11 +214,11 @@ def test_contexts_made_in_python_are_checked_as_files_are(out):
     ("request_", "sentence"),
     [
         (Request(method="magic"), "there is no method 'magic': choose one of full, svd, l2s"),
-        (Request(options={"basis": "north"}), "option basis=north is wrong"),
-        (Request(options={"widht": "3"}), "there is no option 'widht'"),
-        (Request(options={"width": "17"}), "width=17 is over d = 16"),
-        (Request(options={"width": "0"}), "option width=0 is wrong"),
-        (Request(options={"full_view": "301"}), "full_view=301 is over V = 300"),
+        (Request("svd", options={"basis": "north"}), "option basis=north is wrong"),
+        (Request("svd", options={"widht": "3"}), "there is no option 'widht'"),
+        (Request("svd", options={"width": "17"}), "width=17 is over d = 16"),
+        (Request("svd", options={"width": "0"}), "option width=0 is wrong"),
+        (Request("svd", options={"full_view": "301"}), "full_view=301 is over V = 300"),
         (Request(labels=["a"]), "1 labels for 300 classes"),
         (Request(max_k=301), "max_k is 301"),
         (Request(seed=-1), "seed is -1"),

@@ -22,7 +22,7 @@ def inputs(tmp_path):
 def test_export_check_query(tmp_path, inputs):
     out = tmp_path / "repo" / "lm" / "1"
     with_report = [word for word in inputs if word != "--no-report"]
-    process = run_cli("export", *with_report, "--out", out, "--set", "basis=context", "--set", "full_view=60")
+    process = run_cli("export", *with_report, "--out", out, "--set", "opened=200", "--set", "full_view=60")
     assert process.returncode == 0, process.stderr
     assert "P@1" in process.stdout
     assert (out / "report" / "index.html").is_file()
@@ -76,7 +76,7 @@ def test_one_line_errors(args, code, words, tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "words"),
-    [("basis", "--set basis is not NAME=VALUE"), ("basis=up", "basis=up is wrong"), ("w=1", "there is no option 'w'")],
+    [("width", "--set width is not NAME=VALUE"), ("width=up", "width=up is wrong"), ("w=1", "there is no option 'w'")],
 )
 def test_wrong_options(inputs, tmp_path, option, words):
     process = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1", "--set", option)
@@ -104,7 +104,7 @@ def test_labels_nested_too_deeply(tmp_path, inputs):
 
 def test_contexts_of_zeros(tmp_path, inputs):
     np.save(tmp_path / "c.npy", np.zeros((40, 16), np.float32))
-    process = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "basis=context")
+    process = run_cli("export", *inputs, "--out", tmp_path / "lm" / "1", "--set", "width=4")
     assert (process.returncode, "Traceback" in process.stderr) == (0, False), process.stderr
     assert not (tmp_path / "lm" / "1" / "report").exists()
 
