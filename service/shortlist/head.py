@@ -179,10 +179,12 @@ class Head(SampledHead):
 
         contexts: [B, d] float32, finite. k: 1..max_k. allow, ban: ids for all rows [m], or a list for each row, of any
         lengths or padded with -1; names in place of ids where the bundle has some, of which `ban` leaves out those that
-        no class has. bias: {id: weight} for all rows, or a list of such, added to the logits before the k best are
-        taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the bundle has
-        bounds (`bounded`), else by that head itself; of a head that is its own reference, the answer of its whole
-        distribution. labels, risk, scores, names: also those of `TopK`. Raises BadInput.
+        no class has. within, without: a name or a list of names of sets, for all rows: only classes in all of them,
+        and in none of them. bias: {id: weight} for all rows, or a list of such, added to the logits before the k best
+        are taken; the log-probabilities are those without it. exact: the dense head's answer, by proof where the bundle
+        has bounds (`bounded`), else by that head itself; of a head that is its own reference, that of its whole
+        distribution. labels, risk, scores, names: also those of `TopK`. From `manifest.dense_crossover` rows on the
+        dense head answers, where there is one. Raises BadInput, and NotFound for a set that there is not.
         """
         is_plain = bias is None and not (labels or risk or scores or names)
         answers, members = self.exact_answers if exact else self.row_answers, self.find_members(within, without)

@@ -121,6 +121,16 @@ def test_methods_list_every_option(method):
     assert {name for name in OPTIONS[method].model_fields if f"`{name}`" not in page} == set()
 
 
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"full"}))
+def test_ways_to_find_more_are_options_of_the_method(method):
+    """Every word after `larger` and before a comma or `as in`, and what `--set` shows, is an option's name."""
+    ways = METHODS[method].ways_to_find_more
+    larger = re.search(r"a larger ([a-z_, ]+)", ways.partition(", as in")[0])
+    names = set(re.split(r", | or ", larger[1]) if larger else []) | set(re.findall(r"--set (\w+)=", ways))
+    assert names or "--method" in ways
+    assert names <= OPTIONS[method].model_fields.keys()
+
+
 def test_http_lists_every_route(small_repository):
     page = (DOCS / "http.md").read_text("utf-8")
     paths = create_app(Settings(repository=small_repository)).openapi()["paths"]

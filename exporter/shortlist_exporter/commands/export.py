@@ -72,7 +72,8 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
         "--like",
         type=Path,
         metavar="REPO/NAME/VERSION",
-        help="make it as that bundle was made: method, options, labels and, without --weights, its layer",
+        help="make it as that bundle was made: method, options, promise, seed, labels and, without --weights, its "
+        "layer; options given beside it override the bundle's",
     )
     add(
         "--set",
@@ -86,7 +87,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
         "--min-p1", type=parse_share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)"
     )
     add("--min-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
-    add("--device", metavar="cpu|cuda:N", help="where heads that are trained are trained (default: cpu)")
+    add("--device", metavar="cpu|cuda:N", help="device for training, of methods that train a head (default: cpu)")
     add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
     add("--cosine", action="store_true", help="divide rows and contexts by their lengths: scores are cosines")
 

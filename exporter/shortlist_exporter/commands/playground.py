@@ -6,8 +6,8 @@
   shortlist playground repo/                          heads alone: paste context vectors
 
 A model without a head gets one first: 60,000 contexts, and an export of method grouped, which take a quarter of an hour
-for a model of 135 million numbers. The page is served by the service itself, so that whatever a server answers can be
-asked here, too; its API keys and other settings come from SHORTLIST_* variables.
+for a model of 135 million parameters. The page is served by the service itself, so that whatever a server answers can
+be asked here, too; its API keys and other settings come from SHORTLIST_* variables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,12 @@ from .progress import progress_bar
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="MODEL_OR_REPOSITORY", help=f"folder or GGUF file, '{PACKAGED_NAME}', or folder of bundles")
-    add("--model", metavar="MODEL", help="what reads the texts, where a repository is given (default: nothing does)")
+    add(
+        "--model",
+        metavar="MODEL",
+        help="language model that turns texts into contexts, where a repository is given (default: none, contexts are "
+        "pasted)",
+    )
     add(
         "--repository",
         type=Path,

@@ -34,6 +34,7 @@ from shortlist_exporter.inputs.sources import load_contexts
 from shortlist_exporter.records.tuning import Promise, Trial, TuneRecord
 from shortlist_exporter.tuning.cache import default_folder
 from shortlist_exporter.tuning.promises import format_mib, keeps_promise, make_promise, may_keep_promise
+from shortlist_exporter.tuning.space import list_default_methods
 from shortlist_exporter.tuning.tuner import DEFAULT_MINUTES, NoHead, TuneRequest, tune
 
 from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
@@ -76,7 +77,13 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
 
 def configure_search(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--methods", type=parse_names, default=(), metavar="M,M", help="methods to try (default: all, full excepted)")
+    add(
+        "--methods",
+        type=parse_names,
+        default=(),
+        metavar="M,M",
+        help=f"methods to try (default: those that approximate the layer, {','.join(list_default_methods())})",
+    )
     add(
         "--test-contexts",
         type=Path,

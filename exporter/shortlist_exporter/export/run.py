@@ -56,7 +56,6 @@ NO_PROMISE = (
     "of which half calibrate it, and compiled loops"
 )
 LOW_PRECISION = 0.98  # P@1 under which an export says so
-WAYS_TO_FIND_MORE = "use more candidates (--set full_view=...) or a wider preview (--set width=...)"
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +233,7 @@ def verify_and_seal(
         beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
     depths = [k for k in request.promise if k <= draft.max_k]
-    check_promise(quality, request.promise, measure_depths(head, sample.truth, depths))
+    check_promise(quality, request, measure_depths(head, sample.truth, depths))
     write_calibration(folder, head, truth)
     write_labels(folder, request.labels)
     write_sets(folder, request.sets)
@@ -256,24 +255,25 @@ def verify_and_seal(
 
 def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: int | None) -> dict[str, list[str]]:
     """The draft's notes and those that measuring gave, if any: each a sentence that the export prints too."""
-    notes = list(draft.provenance.get("notes", []))
-    if wants_promise(find_method(request.method), request) and not getattr(draft.settings, "promise", None):
+    notes, method = list(draft.provenance.get("notes", [])), find_method(request.method)
+    if wants_promise(method, request) and not getattr(draft.settings, "promise", None):
         notes.append(NO_PROMISE)
     if crossover == 1:
         notes.append(ALWAYS_SLOWER)
     if quality.p_at_1 < LOW_PRECISION:
-        notes.append(f"P@1 is {quality.p_at_1:.4f} on held-out contexts, under {LOW_PRECISION}: {WAYS_TO_FIND_MORE}")
+        low = f"P@1 is {quality.p_at_1:.4f} on held-out contexts, under {LOW_PRECISION}"
+        notes.append(f"{low}: {method.ways_to_find_more}")
     return {"notes": notes} if notes else {}
 
 
-def check_promise(quality: Quality, promise: dict[int, float], asked: dict[int, float]) -> None:
-    """Raise QualityError where a promised P@k was not reached. asked: P@k of requests for k classes, by k."""
+def check_promise(quality: Quality, request: Request, asked: dict[int, float]) -> None:
+    """Raise QualityError where a P@k that the request promises was not reached. asked: P@k of requests for k, by k."""
     precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | asked
-    for k, least in promise.items():
+    for k, least in request.promise.items():
         if precision[k] < least:
             raise QualityError(
                 f"P@{k} is {precision[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
-                f"nothing was exported; {WAYS_TO_FIND_MORE}"
+                f"nothing was exported; {find_method(request.method).ways_to_find_more}"
             )
 
 

@@ -39,6 +39,7 @@ class CascadeMethod(DenseMethod):
     """A cascade of stages; `shortlist_models.rescored.cascade` has the algorithm and its sources."""
 
     plan = "cascade"
+    ways_to_find_more = "use a larger candidates, rare_share or width, as in --set candidates=1024"
 
     def count_fit_rows(self, dense: Dense, rows: int) -> int:
         del dense

@@ -36,6 +36,7 @@ class DsSvdMethod(DsMethod):
     """DS-Softmax with previews; `shortlist_models.ds.preview` has the algorithm and its source."""
 
     normalizer = "estimated"
+    ways_to_find_more = "use a larger full_view or width, as in --set full_view=256"
     kind: ClassVar[type[DsOptions]] = DsSvdOptions
 
     def make_fitted(
@@ -44,7 +45,7 @@ class DsSvdMethod(DsMethod):
         """The fitted head of a trained module, with a preview of every expert of more than `over` classes."""
         assert isinstance(options, DsSvdOptions)
         if options.int8:
-            raise BadInput("option int8 is of method ds: leave it out, previews make ds-svd's reading short")
+            raise BadInput("option int8 exists for method ds only: leave it out")
         plain = super().make_fitted(module, dense, examples, options, notes)
         width = options.width or math.ceil(dense.dim / 8 if options.basis == "weight" else dense.dim * 2 / 9)
         check_width(width, dense)

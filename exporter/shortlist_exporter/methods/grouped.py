@@ -63,6 +63,7 @@ class GroupedMethod(DenseMethod):
     """Groups of classes; `shortlist_models.rescored.grouped` has the algorithm and its sources."""
 
     plan = "grouped"
+    ways_to_find_more = "use a larger opened, candidates or promise, as in --set promise=0.999"
 
     def count_fit_rows(self, dense: Dense, rows: int) -> int:
         return GROUPING_ROWS + TAIL_PASSES * min(count_tail_rows(dense), rows)

@@ -62,6 +62,7 @@ class L2sMethod(DenseMethod):
     """Learning to Screen; `shortlist_models.l2s.training` has the algorithm and its source."""
 
     plan = "screen"
+    ways_to_find_more = "use a larger budget or probes, as in --set probes=2"
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet
@@ -80,13 +81,8 @@ class L2sMethod(DenseMethod):
             Path(method_options.checkpoint) if method_options.checkpoint else None,
             measure_background(dense, rows, method_options.background, seed, progress),
         )
-        module = ScreenedSoftmax(
-            dense.module,
-            screen.vectors,
-            screen.sets,
-            method_options.probes,
-            fit_second_stage(method_options, dense, rows),
-        )
+        stage = fit_second_stage(method_options, dense, rows)
+        module = ScreenedSoftmax(dense.module, screen.vectors, screen.sets, method_options.probes, stage)
         if method_options.tail_rank:
             module.low_rank = context_basis(torch.from_numpy(dense.weight), rows, method_options.tail_rank)
         return calibrate(module, dense, method_options, rows, seed, screen.history, progress)

@@ -61,6 +61,7 @@ class SvdMethod(DenseMethod):
     """SVD-softmax; `shortlist_models.svd` has the algorithm and its source."""
 
     plan = "preview"
+    ways_to_find_more = "use --set basis=context, or a larger full_view or width"
 
     def count_fit_rows(self, dense: Dense, rows: int) -> int:
         return DECOMPOSITION_ROWS_PER_DIM * dense.dim + TAIL_PASSES * min(TAIL_ROWS, rows)

@@ -39,14 +39,17 @@ def check_promise(promise: Promise, dense: Dense, max_k: int | None) -> None:
 
 
 def check_rows(promise: Promise, split: str, rows: int) -> None:
-    """Raise BadInput where even flawless answers on so few rows would not show that the promise is kept."""
+    """Raise BadInput where even answers without a miss on so few rows would not show that the promise is kept."""
     least = max(promise.precision.values())
     provable = compute_best_lower_bound(rows) if rows else 0.0
-    if rows < max(MIN_SPLIT_ROWS, promise.batch) or provable < least:
+    few = f"the {split} split has {rows} distinct contexts, too few"
+    if provable < least:
         raise BadInput(
-            f"the {split} split has {rows} distinct contexts, on which even flawless answers show no more than "
-            f"{provable:.4f} of the {least:g} asked for: capture more text, or ask for less"
+            f"{few}: even without a miss the interval of P@k would begin at {provable:.4f}, under the {least:g} asked "
+            "for; capture more text, or lower the target"
         )
+    if rows < max(MIN_SPLIT_ROWS, promise.batch):
+        raise BadInput(f"{few} for requests of {promise.batch}: capture more text, {MIN_SPLIT_ROWS} rows at least")
 
 
 def compute_best_lower_bound(rows: int) -> float:

@@ -133,7 +133,10 @@ def choose_methods(names: Sequence[str]) -> list[str]:
     """`names`, or the default ones; raises BadInput where one is unknown or is trained anew."""
     for name in names:
         if find_method(name).reference != "dense":
-            raise BadInput(f"method {name} is trained on targets, so dense is no truth for it: leave it out")
+            raise BadInput(
+                f"method {name} is trained on targets and cannot be compared with the dense layer: "
+                "leave it out of --methods"
+            )
     return [name for name in names or list_default_methods() if name != DENSE_METHOD]
 
 

@@ -25,8 +25,9 @@ from .array_table import (
 )
 from .files import check_files, take_stamps
 from .graph_table import find_signature
-from .manifest import read_manifest
+from .manifest import MANIFEST_FILE, read_manifest
 from .names import NAME_ROLES, Names
+from .repository import find_versions, may_be_bundle
 from .settings import PlanSettings
 
 __all__ = ["CALIBRATION_FILE", "CERTIFICATE_FILE", "INDEX_FILE", "Bundle"]
@@ -51,6 +52,7 @@ class Bundle:
         """
         if not folder.is_dir():
             raise NotFound(f"there is no bundle at {folder}: name the folder <name>/<version>")
+        check_is_version(folder)
         self.folder, self.verified = folder, verify
         self.manifest = read_manifest(folder)
         self.stamps = take_stamps(folder, self.manifest)  # before they are hashed: a later change is noticed
@@ -154,3 +156,11 @@ def parse_version_folder(folder: Path) -> int:
     if not folder.name.isascii() or not folder.name.isdigit() or int(folder.name) < 1 or folder.name[0] == "0":
         raise BundleError(f"{folder}: the last part must be a version, a whole number from 1, as in repo/lm/1")
     return int(folder.name)
+
+
+def check_is_version(folder: Path) -> None:
+    """Raise BundleError for a folder that holds the versions of a model, and is none of them."""
+    versions = {} if may_be_bundle(folder) else find_versions(folder)
+    if versions:
+        newest = versions[max(versions)]
+        raise BundleError(f"{folder} is not a bundle: it has no {MANIFEST_FILE}; name a version, as in {newest}")

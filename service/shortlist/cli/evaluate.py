@@ -44,7 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed", type=parse_natural_int, default=0, help="of the rows' random order (default: %(default)s)"
     )
     parser.add_argument(
-        "--at", type=parse_depths, default=(), metavar="K,K,...", help="also requests for these k, and their risk"
+        "--at",
+        type=parse_depths,
+        default=(),
+        metavar="K,K,...",
+        help="also measure requests for each of these k: P@k, the share missed, and the risk that was stated",
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 where the bundle's promise does not hold")
     form = parser.add_mutually_exclusive_group()

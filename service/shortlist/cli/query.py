@@ -1,6 +1,7 @@
 """The top k classes of the contexts in a file.
 
-The file is read, searched and written part by part, so millions of rows need no more memory than thousands.
+The file is read, searched and written part by part, so millions of rows need no more memory than thousands. It counts
+as one request: from as many rows on as the bundle's dense_crossover says, the dense layer answers all of them.
 
 shortlist query repo/lm/1 --contexts x.npy -k 5
 """

@@ -13,11 +13,27 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
 from shortlist.server.settings import LOCAL_RAY, VARIABLES_ALONE, Settings, load_settings
+
+METAVARS = {  # stand for values in the help, by setting; for all others the last word of the name does
+    "PATH": ("unix_socket",),
+    "FILE": ("api_keys_file", "tls_cert", "tls_key"),
+    "FOLDER": ("item_changes", "keep_contexts"),
+    "SECONDS": ("keep_alive", "request_timeout", "body_timeout", "drain_delay"),
+    "MICROSECONDS": ("inline_us", "batch_delay_us"),
+    "BYTES": ("body_limit", "json_limit", "answer_limit"),
+    "SHARE": ("precision_cpu",),
+    "ADDRESS": ("host",),
+    "ADDRESSES": ("trusted_proxies",),
+    "NAMES": ("allowed_hosts",),
+    "cpu|cuda:N": ("device",),
+}
+METAVAR_OF_SETTING = {name: metavar for metavar, names in METAVARS.items() for name in names}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +51,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 parser.add_argument(flag, nargs="?", const=LOCAL_RAY, help=field.description, metavar="ADDRESS")
                 continue
             default = "" if field.default in (None, ()) else f" (default: {field.default})"
-            parser.add_argument(flag, help=f"{field.description}{default}", metavar=name.rpartition("_")[2].upper())
+            parser.add_argument(flag, help=f"{field.description}{default}", metavar=find_metavar(name))
+
+
+def find_metavar(name: str) -> str:
+    """What stands for a setting's value in the help: its choices, its unit or its kind."""
+    annotation = Settings.model_fields[name].annotation
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    return METAVAR_OF_SETTING.get(name, name.rpartition("_")[2].upper())
 
 
 def run(args: argparse.Namespace) -> int:

@@ -46,9 +46,11 @@ class Client(BaseClient):
     ) -> TopK:  # fmt: skip
         """Return the k best classes of `contexts` [B, d], as `Head.topk` does, in requests of `max_rows` rows at most.
 
-        contexts, allow, ban: numpy arrays, torch tensors or lists. Raises BadInput, Unauthorized, Forbidden, NotFound,
-        TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut, NotReady,
-        Unreachable, ServerError.
+        contexts, allow, ban: numpy arrays, torch tensors or lists. within, without: a name or a list of names of sets
+        on the server, for all rows: only classes in all of them, and in none of them. A request of the model's
+        `dense_crossover` rows or more is answered by the dense layer. Raises BadInput, Unauthorized, Forbidden,
+        NotFound, TooLarge (one row is over the server's limits), Overloaded (for all of `timeout`), TimedOut,
+        NotReady, Unreachable, ServerError.
         """
         lists, more = {"allow": allow, "ban": ban}, {LABELS: labels, RISK: risk, SCORES: scores, NAMES: names}
         outputs = exchange.name_outputs(more)
@@ -84,7 +86,7 @@ class Client(BaseClient):
         version: int | None = None,
         **options: Any,
     ) -> BeamStep:
-        """The n best continuations of each group of `beam` rows, as `shortlist.decoding.beam_step` gives them.
+        """The n best continuations of each group of `beam` rows, as `shortlist.decoding.step.beam_step` gives them.
 
         contexts: [G * beam, d]. scores: [G * beam]. finished: [G * beam] of bool. options: as of that function; `allow`
         and `ban` may also be `NamedLists` that were registered. Requests hold whole groups, and `max_rows` rows at

@@ -66,10 +66,14 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(None, description="certificate chain, PEM; HTTPS instead of HTTP")
     tls_key: Path | None = Field(None, description="private key of the certificate, PEM")
     device: str | None = Field(None, description="cpu or cuda:N; cpu by default")
-    threads: int | None = Field(None, ge=1, description="threads of each session; by default what the cgroup grants")
-    processes: int = Field(1, ge=1, description="that serve on the same port; limits and quotas are of each")
+    threads: int | None = Field(
+        None, ge=1, description="threads of each session; by default the CPUs that the process may use"
+    )
+    processes: int = Field(
+        1, ge=1, description="number of processes that share the port; limits and quotas apply to each one"
+    )
     hang_seconds: float = Field(
-        30, gt=0, description="with --processes: one that has done nothing for so long is replaced, seconds"
+        30, gt=0, description="with --processes: one that has done nothing for so long is killed and replaced, seconds"
     )
     ray: str | None = Field(
         None, description="serve by replicas on the Ray cluster of this address; without one, on Ray started here"
@@ -77,7 +81,7 @@ class Settings(BaseSettings):
     replicas: int = Field(1, ge=1, description="with --ray: the fewest replicas, of each shard where there are shards")
     max_replicas: int | None = Field(None, ge=1, description="with --ray: the most; by default four times the fewest")
     replica_requests: float = Field(
-        16, gt=0, description="with --ray: requests that each replica has at a time, from which on there is another"
+        16, gt=0, description="with --ray: requests in progress per replica above which Ray starts another replica"
     )
     replica_cpus: float = Field(1, ge=0, description="with --ray: CPUs that Ray reserves for a replica")
     shard_seconds: float = Field(
@@ -145,8 +149,8 @@ class Settings(BaseSettings):
     keep_contexts: Path | None = Field(
         None, description="folder in which contexts of live rows that were asked again are kept; by default none are"
     )
-    keep_rows: int = Field(20_000, ge=1, description="the most that are kept of a version; the oldest are dropped")
-    keep_seconds: float = Field(604_800, gt=0, description="none is kept for longer")
+    keep_rows: int = Field(20_000, ge=1, description="most contexts kept of each version; the oldest are dropped")
+    keep_seconds: float = Field(604_800, gt=0, description="seconds after which a kept context is deleted")
     triton_metrics: bool = Field(True, description="also export the metrics under Triton's names, nv_inference_*")
     overview: bool = Field(
         True, description="serve a page at / that shows models and live figures; it asks for the API key"

@@ -103,7 +103,7 @@ def test_weights_are_stored_once_for_all_graphs(tmp_path):
 
 def test_promise_not_kept_leaves_nothing(out):
     options = {"width": "1", "full_view": "1"}
-    with pytest.raises(QualityError, match=r"P@1 is 0\.\d+ on 40 held-out contexts, under the 0.999"):
+    with pytest.raises(QualityError, match=r"P@1 is 0\.\d+ on 40 held-out contexts, under the 0.999 .* or width"):
         export(make_dense(), contexts, out, Request("svd", options=options, promise={1: 0.999}, threads=1))
     assert not out.parent.exists()
 
@@ -167,6 +167,17 @@ def test_an_export_says_in_one_line_where_it_misses_many(out, full_view, low):
     notes = [note for note in manifest.provenance.get("notes", []) if "under 0.98" in note]
     assert (manifest.quality.p_at_1 < 0.98) == low
     assert len(notes) == low
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("cascade", {"width": "1", "full_view": "5", "candidates": "5"}), ("l2s", {"budget": "5", "rounds": "1"})],
+)
+def test_what_finds_more_is_said_by_method(out, method, options):
+    manifest = export(make_dense(), contexts, out, Request(method, options, fallback=False, threads=1))
+    (note,) = [note for note in manifest.provenance["notes"] if "under 0.98" in note]
+    assert note.endswith(METHODS[method].ways_to_find_more)
+    assert "full_view" not in note
 
 
 def test_precision_is_measured_at_every_k_that_is_asked_for(out):

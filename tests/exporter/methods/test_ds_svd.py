@@ -51,7 +51,7 @@ def test_previews_as_large_as_their_expert_are_exact(module, tmp_path):
 
 
 def test_previews_are_not_rounded_too(tmp_path, module):
-    with pytest.raises(BadInput, match="option int8 is of method ds"):
+    with pytest.raises(BadInput, match="option int8 exists for method ds only: leave it out"):
         exported(tmp_path, module, "ds-svd", SVD | {"int8": "true"})
 
 

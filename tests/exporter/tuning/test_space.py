@@ -76,5 +76,5 @@ def test_methods_that_are_not_listed_take_part_with_their_defaults(monkeypatch):
 def test_methods_trained_on_targets_are_left_out(monkeypatch):
     monkeypatch.setattr(type(METHODS["l2s"]), "reference", "self")
     assert "l2s" not in choose_methods([])
-    with pytest.raises(BadInput, match="method l2s is trained on targets"):
+    with pytest.raises(BadInput, match="targets and cannot be compared with the dense layer: leave it out"):
         choose_methods(["l2s"])

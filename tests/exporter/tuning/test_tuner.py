@@ -112,11 +112,13 @@ BAD = {
     "one row to test": (
         Contexts(np.concatenate([contexts.contexts[:8000], ONES])),
         {},
-        r"the test split has 1 distinct contexts, on which even flawless answers show no more than 0\.2\d+ of the 0.95",
+        r"the test split has 1 distinct contexts, too few: even without a miss the interval of P@k would begin at "
+        r"0\.2\d+, under the 0.95 asked for; capture more text",
     ),
     "few rows": (Contexts(contexts.contexts[:500]), {}, "the tune split has 50 distinct contexts"),
+    "fewer rows than a batch": (contexts, {"promise": {"batch": 4096}}, "contexts, too few for requests of 4096"),
     "two documents": (replace(contexts, documents=documents // 15), {}, "contexts hold 2 documents, too few for fit"),
-    "all of it": (contexts, {"pairs": [(1, 1.0)]}, r"flawless answers show no more than 0\.99\d+ of the 1 asked"),
+    "all of it": (contexts, {"pairs": [(1, 1.0)]}, r"the interval of P@k would begin at 0\.99\d+, under the 1 asked"),
     "another d": (Contexts(ONES[:, :3]), {}, "contexts have d = 3 but the weight has d = 96"),
 }
 

@@ -31,6 +31,14 @@ def test_opens(bundle):
     assert Bundle(bundle).manifest.name == "lm"
 
 
+def test_a_folder_of_versions_is_refused_with_its_newest(bundle):
+    assert damaged(bundle.parent).endswith(f"has no manifest.json; name a version, as in {bundle}")
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path):
+    assert damaged(tmp_path).endswith("is not a bundle: it has no manifest.json")
+
+
 @pytest.mark.parametrize("name", ["graphs/weight.bin", "graphs/preview.onnx", "calibration.safetensors", "labels.json"])
 def test_a_truncated_file(bundle, name):
     content = (bundle / name).read_bytes()

@@ -60,3 +60,19 @@ def test_help_names_every_flag_with_its_default():
     text = run_cli("serve", "--help").stdout
     for word in ("--device", "--drain-seconds", "--body-limit", "16777216", "seconds", "bytes"):
         assert word in text
+
+
+def test_help_names_choices_units_and_kinds_in_place_of_values():
+    text = run_cli("serve", "--help").stdout
+    for flag in (
+        "--model-control none|explicit|poll",
+        "--log-format text|json",
+        "--log-level debug|info|warning|error",
+        "--request-timeout SECONDS",
+        "--json-limit BYTES",
+        "--unix-socket PATH",
+        "--item-changes FOLDER",
+        "--tls-key FILE",
+        "--queue-rows ROWS",
+    ):
+        assert f"{flag} " in f"{text} ".replace("\n", " ")

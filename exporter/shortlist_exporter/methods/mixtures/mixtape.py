@@ -68,6 +68,7 @@ class MixtapeMethod(TrainedMethod):
 
     plan = "mixture"
     normalizer = "estimated"
+    ways_to_find_more = "use a larger opened, candidates or full_view, as in --set candidates=1024"
 
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet

@@ -83,7 +83,10 @@ def read_target(fields: dict[str, Any]) -> tuple[str, int | None]:
     if not isinstance(name, str):
         raise BadInput("model must be a name, as text")
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
-        raise BadInput(f"version is {cut(version)}: send a whole number, or leave it out for the latest")
+        raise BadInput(
+            f"version is {cut(version)}: send a whole number, or leave it out for `stable` where it is declared, else "
+            "the latest that is ready"
+        )
     return name, version
 
 

@@ -37,7 +37,7 @@ class Request(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field(description="name of the model", examples=["lm"])
-    version: int | None = Field(default=None, description="the latest when left out")
+    version: int | None = Field(default=None, description="`stable` where that is declared, else the latest ready one")
     contexts: list[list[float]] = Field(description="B context vectors of d numbers")
     exact: bool = Field(default=False, description="the dense head's answer, proved by bounds or computed by it")
     timeout: float | None = Field(default=None, ge=0, description="seconds after which the answer is 504 instead")
@@ -61,16 +61,12 @@ class TopKRequest(Request):
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["k"]}, {"required": ["sample"]}]})
 
-    k: int | None = Field(
-        default=None, ge=1, description="at most the model's max_k; may lack with `sample`", examples=[5]
-    )
+    k: int | None = Field(default=None, ge=1, description="at most max_k; may lack with `sample`", examples=[5])
     sample: Sample | None = Field(default=None, description="draw classes in place of ranking them")
     partial: bool = Field(default=False, description="answer without shards that are lost")
     allow: Lists | None = Field(default=None, description="only these ids, for all rows or one list a row; -1 pads")
     ban: Lists | None = Field(default=None, description="none of these ids, for all rows or one list a row; -1 pads")
-    bias: Bias | None = Field(
-        default=None, description="weights by id, for all rows or one object a row, added to logits before the top k"
-    )
+    bias: Bias | None = Field(default=None, description="weights by id, for all rows or one a row, added to the logits")
     within: str | list[str] | None = Field(default=None, description="names of sets: only classes in all of them")
     without: str | list[str] | None = Field(default=None, description="names of sets: only classes in none of them")
     labels: bool = Field(default=False, description="also answer the printable labels of the ids")
@@ -245,15 +241,18 @@ class Output(BaseModel):
 
 
 class InferRequest(BaseModel):
-    """Inputs context FP32 (binary: also FP16, BF16) [B, d], optional allow, ban INT64 [1 or B, m] padded with -1.
+    """Inputs context FP32 (binary: also FP16, BF16) [B, d]; allow, ban INT64 or INT32, [m] or [B, m], where -1 pads.
 
-    With the optional input ids INT64 [B, m] the response holds the log-probabilities of those ids; with scores FP64
-    [G * beam] and the parameter beam, the best continuations of beams. The guide lists all inputs.
+    With the input ids INT64 [m] or [B, m] the response holds the log-probabilities of those ids; with seed INT64 or
+    INT32 [1] or [B], draws; with scores FP64 or FP32 [G * beam] and the parameter beam, the best continuations of
+    beams. Where classes have names, allow, ban and ids may be BYTES. docs/http.md lists all inputs.
     """
 
     id: str | None = None
     parameters: dict[str, Any] | None = Field(
-        default=None, description="k (default 5), exact, timeout (microseconds), priority, binary_data_output"
+        default=None,
+        description="k (default 5), exact, timeout (microseconds), priority, binary_data_output, allow_list, ban_list, "
+        "within, without; with seed draws, top_p; with scores beam, n and others of docs/decoding.md",
     )
     inputs: list[Tensor]
     outputs: list[Output] | None = Field(default=None, description="ids, logprobs and scored when left out")
@@ -262,7 +261,8 @@ class InferRequest(BaseModel):
 class InferResponse(BaseModel):
     """Outputs ids INT64 [B, k], logprobs FP32 [B, k], scored INT32 [B]; in JSON, -3.4028235e38 is minus infinity.
 
-    The outputs labels BYTES [B, k], empty beside an id of -1, and risk FP32 [B] come only where the request names them.
+    The outputs labels and names BYTES [B, k], empty beside an id of -1, risk FP32 [B] and scores FP32 [B, k] come only
+    where the request names them. Beam steps have parents INT32, ids INT64, scores FP64 and logprobs FP32, all [G, n].
     """
 
     id: str | None = None

@@ -31,7 +31,7 @@ async def models(request: Request) -> Response:
 
 @router.get("/models/{name}", responses={200: {"model": schemas.ModelVersions}})
 async def model(request: Request, name: str, version: str | None = None) -> Response:
-    """One model: its latest version, or the one asked for."""
+    """One model: the version asked for, or `stable` where it is declared, else the latest that is ready."""
     return make_json_response(describe_model(get_service(request), name, version))
 
 

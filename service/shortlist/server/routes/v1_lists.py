@@ -57,7 +57,7 @@ async def list_tables(request: Request) -> Response:
 
 @router.put("/{name}", openapi_extra=schemas.describe_body(schemas.ListTable, binary=True))
 async def register_lists(request: Request, name: str) -> Response:
-    """Know lists by a name from now on, in place of what it named before."""
+    """Register a table of lists under a name; an existing table of that name is replaced."""
     service = get_service(request)
     with hold_request(service, request) as hold:
         lists = await asyncio.to_thread(read_table, *await read_body(service, request, hold))
@@ -126,7 +126,7 @@ async def read_named_set(request: Request, name: str, key: str) -> Response:
 
 @sets_router.put("/{key}", dependencies=[ADMINISTER], openapi_extra=SET_BODY)
 async def put_set(request: Request, name: str, key: str) -> Response:
-    """Know a set of a model's classes by a name, in place of what it named before; it is on disk once this answers."""
+    """Store a named set of classes; it replaces one of that name and is on disk before the answer."""
     service = get_service(request)
     check_set_name(key)
     head, folder = service.models.find(name, None).head, find_folder(service, name)
