@@ -196,11 +196,3 @@ def test_a_list_is_marked_unless_an_id_is_of_no_class(kernels, ids):
     assert is_marked == all(0 <= id < 41 for id in ids)
     if is_marked:
         np.testing.assert_array_equal(marks.nonzero()[0], np.unique(listed))
-
-
-def test_a_table_of_another_type_is_refused():
-    from shortlist.kernels.native.arguments import get_address
-
-    for wrong in (np.ones(6), np.ones(6, np.float32)[::2]):
-        with pytest.raises(TypeError, match="table reach is"):
-            get_address(wrong, np.float32, "reach")
