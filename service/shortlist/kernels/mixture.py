@@ -136,10 +136,10 @@ class CompiledFront:
             return
         pointers = [None if array is None else point_at(array) for array in (as_carray(contexts), *arrays)]
 
-        def fill_some(rows: IdArray) -> None:
-            check_memory(function(*parts, *pointers, int(rows[0]), int(rows[-1]) + 1), "to mix components")
+        def fill_some(first: int, last: int) -> None:
+            check_memory(function(*parts, *pointers, first, last), "to mix components")
 
-        self.threaded_rows(fill_some, np.arange(len(contexts)))
+        self.threaded_rows(fill_some, len(contexts))
 
     def open_row_answers(self, rare: CompiledSearch, max_k: int, plan_search: Callable[[int], Search]) -> RowAnswers:
         """What answers single rows for k up to `max_k`, searching the rare classes as `plan_search` says for k."""

@@ -143,8 +143,7 @@ class Loops:
         scores, order = self.order_rows(rows)
         arguments = struct, limits, contexts, point_at(scores), point_at(order), *results
         self.threaded_rows(
-            lambda some: check_memory(self.kernels.score_sets(*arguments, int(some[0]), int(some[-1]) + 1), WORK),
-            np.arange(len(rows)),
+            lambda first, last: check_memory(self.kernels.score_sets(*arguments, first, last), WORK), len(rows)
         )
 
     def order_rows(self, rows: FloatArray) -> tuple[FloatArray, IntArray]:

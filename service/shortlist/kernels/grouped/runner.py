@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import byref
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -80,7 +81,8 @@ class CompiledSearch:
             odds = np.empty(rows, np.float32)
             arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
             last = None if features is None else point_at(features)
-            self.fill(rows, self.pointer, make_search(search), lists, *map(point_at, arrays), last)
+            arguments = self.pointer, make_search(search), lists, *map(point_at, arrays), last
+            self.threaded_rows(partial(self.fill_some, *arguments), rows)
             result.risk = to_probability(odds)
         return result
 
@@ -91,15 +93,6 @@ class CompiledSearch:
         function = self.kernels.answer_rows_of_groups
         threads = self.threaded_rows
         return GroupAnswers(function, self.pointer, dim, plan, max_k, max_rows, threads, classes)
-
-    def fill(self, rows: int, *arguments: Any) -> None:
-        """Search all rows, by several threads where they are worth that."""
-        if self.threaded_rows.threads < 2 or rows < 2:
-            self.fill_some(*arguments, 0, rows)
-        else:
-            self.threaded_rows(
-                lambda some: self.fill_some(*arguments, int(some[0]), int(some[-1]) + 1), np.arange(rows)
-            )
 
     def fill_some(self, *arguments: Any) -> None:
         check_memory(self.kernels.search_rows(*arguments), "for a search")
