@@ -78,7 +78,10 @@ class CompiledGather:
         def fill_parts(first: int, last: int) -> None:
             self.fill_items(*arrays, count, PART_CLASSES * first, min(PART_CLASSES * last, size))
 
-        self.threaded_rows(fill_parts, ceil(size / PART_CLASSES))
+        if self.threaded_rows.threads < 2 or size <= PART_CLASSES:  # straight, since few rows take microseconds
+            self.fill_items(*arrays, count, 0, size)
+        else:
+            self.threaded_rows(fill_parts, ceil(size / PART_CLASSES))
 
     def fill_items(self, *arguments: object) -> None:
         if not self.kernels.score_exactly(self.table, *arguments):
