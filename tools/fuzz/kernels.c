@@ -386,7 +386,7 @@ static int fuzz_layers(const struct kernels *fast, const struct kernels *plain) 
 static const struct kernels *find_kernels(const char *name) {
 #ifdef EMULATE
     extern const struct kernels kernels_avxvnni;
-    if (!strcmp(name, kernels_avxvnni.name)) return &kernels_avxvnni;
+    if (!strcmp(name, kernels_avxvnni.target)) return &kernels_avxvnni;
 #endif
     return shortlist_find_kernels(name);
 }

@@ -79,7 +79,7 @@ static struct results make_results(int64_t rows, int64_t k) {
 
 static int differ(const char *what, const struct kernels *kernels, const void *left, const void *right, int64_t size) {
     if (!memcmp(left, right, size)) return 0;
-    printf("%s of %s are others than those of the portable target\n", what, kernels->name);
+    printf("%s of %s are others than those of the portable target\n", what, kernels->target);
     return 1;
 }
 

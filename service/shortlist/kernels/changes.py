@@ -12,10 +12,11 @@ from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult, em
 from .exact_rows import CompiledGather
 from .growing_previews import GrowingPreviews
 from .lists import point_at_lists
-from .native.arguments import get_address, point_at
+from .native.arguments import check_memory, get_address, point_at
 from .native.library import require_kernels
 from .primitives.arrays import as_carray
-from .screen import check_memory
+
+WORK = "to score rows that were hidden or added"  # that memory may lack for
 
 
 class RowSetStruct(Structure):
@@ -66,7 +67,7 @@ class RowSet:
         sums = np.full(len(contexts), -np.inf, np.float32)
         if sums.size:
             arguments = byref(self.struct), point_at(as_carray(contexts)), len(contexts), point_at(sums)
-            check_memory(self.kernels.sum_row_set(*arguments))
+            check_memory(self.kernels.sum_row_set(*arguments), WORK)
         return sums
 
 
@@ -98,5 +99,6 @@ class CompiledMerge:
         written = result.ids, result.logits, result.log_normalizer, result.scored
         lists = point_at_lists(class_filter, len(contexts))
         contexts_at, *others = map(point_at, (*arrays, *written))
-        check_memory(self.kernels.merge_changes(self.struct, lists, contexts_at, len(contexts), asked, k, *others))
+        arguments = self.struct, lists, contexts_at, len(contexts), asked, k, *others
+        check_memory(self.kernels.merge_changes(*arguments), WORK)
         return result

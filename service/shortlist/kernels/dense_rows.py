@@ -16,7 +16,7 @@ from shortlist.runtime.parallel import ThreadedRows
 
 from .exact_rows import CompiledGather
 from .lists import point_at_lists
-from .native.arguments import RequestStruct, point_at
+from .native.arguments import RequestStruct, check_memory, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .row_answers import RowAnswers
@@ -49,8 +49,7 @@ class CompiledRanking:
             lists = point_at_lists(class_filter, rows)
             places = point_at(result.ids), point_at(result.logits), point_at(result.log_normalizer)
             arguments = point_at(as_carray(logits)), rows, classes, lists, k, *places
-            if not self.kernels.rank_logits(*arguments, self.threads):
-                raise MemoryError("there is no memory for the ranks of a row")
+            check_memory(self.kernels.rank_logits(*arguments, self.threads), "for the ranks of a row")
         return result
 
     def sum(self, logits: FloatArray) -> FloatArray:
@@ -59,8 +58,7 @@ class CompiledRanking:
         sums = np.full(rows, -np.inf, np.float32)
         if logits.size:
             arguments = point_at(as_carray(logits)), rows, classes, None, 0, None, None, point_at(sums)
-            if not self.kernels.rank_logits(*arguments, self.threads):
-                raise MemoryError("there is no memory for the ranks of a row")
+            check_memory(self.kernels.rank_logits(*arguments, self.threads), "for the ranks of a row")
         return sums
 
 

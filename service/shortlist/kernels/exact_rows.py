@@ -7,7 +7,6 @@ from math import ceil
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray
@@ -76,14 +75,13 @@ class CompiledGather:
         size, count = logits.size, logits.shape[1]
         arrays = point_at(contexts), point_at(ids), point_at(logits)
 
-        def fill_parts(parts: npt.NDArray[np.intp]) -> None:
-            first, last = PART_CLASSES * int(parts[0]), PART_CLASSES * (int(parts[-1]) + 1)
-            self.fill_items(*arrays, count, first, min(last, size))
+        def fill_parts(first: int, last: int) -> None:
+            self.fill_items(*arrays, count, PART_CLASSES * first, min(PART_CLASSES * last, size))
 
-        if self.threaded_rows.threads < 2 or size <= PART_CLASSES:
+        if self.threaded_rows.threads < 2 or size <= PART_CLASSES:  # straight, since few rows take microseconds
             self.fill_items(*arrays, count, 0, size)
         else:
-            self.threaded_rows(fill_parts, np.arange(ceil(size / PART_CLASSES)))
+            self.threaded_rows(fill_parts, ceil(size / PART_CLASSES))
 
     def fill_items(self, *arguments: object) -> None:
         if not self.kernels.score_exactly(self.table, *arguments):

@@ -19,7 +19,7 @@ from .grouped.effort import Search, make_search
 from .grouped.runner import CompiledSearch
 from .grouped.tables import GroupedStruct
 from .mixture_previews import FrequentPreviews, PreviewsStruct
-from .native.arguments import get_address, point_at
+from .native.arguments import check_memory, get_address, point_at
 from .native.library import Function, open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .primitives.layout import LANES, arrange_float_blocks
@@ -136,11 +136,10 @@ class CompiledFront:
             return
         pointers = [None if array is None else point_at(array) for array in (as_carray(contexts), *arrays)]
 
-        def fill_some(rows: IdArray) -> None:
-            if not function(*parts, *pointers, int(rows[0]), int(rows[-1]) + 1):
-                raise MemoryError("there is no memory to mix components")
+        def fill_some(first: int, last: int) -> None:
+            check_memory(function(*parts, *pointers, first, last), "to mix components")
 
-        self.threaded_rows(fill_some, np.arange(len(contexts)))
+        self.threaded_rows(fill_some, len(contexts))
 
     def open_row_answers(self, rare: CompiledSearch, max_k: int, plan_search: Callable[[int], Search]) -> RowAnswers:
         """What answers single rows for k up to `max_k`, searching the rare classes as `plan_search` says for k."""

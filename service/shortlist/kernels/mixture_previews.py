@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import IdArray
 from shortlist.runtime.shared_tables import share_table
 
 from .native.arguments import get_address
-from .primitives.layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks
+from .primitives.layout import LANE_BYTES, Bytes, arrange_blocks, pad_columns, pad_lanes, shift_to_unsigned
 
 PREVIEWS, SCALES, ERRORS, SIZES = (f"mixture_preview_{name}" for name in ("rows", "scales", "errors", "sizes"))
 WEIGHTS = "search_weight"  # rows of all classes by id, as the search among the rare ones reads them
@@ -36,7 +36,7 @@ class FrequentPreviews:
         """Lay out the arrays of a bundle that has them, in blocks of classes. frequent: [S], ascending ids."""
         digest, self.frequent, self.weights = bundle.manifest.digest, frequent, bundle.map_array(WEIGHTS)
         self.rows = share_table(digest, PREVIEWS, partial(lay_out_previews, bundle.map_array(PREVIEWS)))
-        self.of_classes = [fill_blocks(bundle.map_array(role)) for role in (SCALES, ERRORS, SIZES)]
+        self.of_classes = [pad_lanes(bundle.map_array(role)) for role in (SCALES, ERRORS, SIZES)]
         self.struct = PreviewsStruct(
             get_address(self.rows, np.uint8, PREVIEWS),
             *(get_address(values, np.float32, SCALES) for values in self.of_classes),
@@ -55,12 +55,4 @@ class FrequentPreviews:
 
 def lay_out_previews(previews: npt.NDArray[np.int8]) -> Bytes:
     """Arrange int8 rows [S, d] in blocks of classes, after which come rows of zeros."""
-    classes, dim = previews.shape
-    rows = np.full((classes + -classes % LANES, dim + -dim % LANE_BYTES), WEIGHT_ZERO_POINT, np.uint8)
-    np.bitwise_xor(previews.view(np.uint8), WEIGHT_ZERO_POINT, out=rows[:classes, :dim])  # an int8, 128 larger
-    return arrange_blocks(rows)
-
-
-def fill_blocks(values: FloatArray) -> FloatArray:
-    """`values` [S], and zeros up to the end of the last block."""
-    return np.pad(values, (0, -values.size % LANES))
+    return arrange_blocks(shift_to_unsigned(pad_lanes(pad_columns(previews, LANE_BYTES))))

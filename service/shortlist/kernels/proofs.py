@@ -17,10 +17,10 @@ from shortlist.runtime.shared_tables import share_table
 
 from .exact_rows import CompiledGather
 from .lists import point_at_lists
-from .native.arguments import get_address, point_at
+from .native.arguments import check_memory, get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
-from .primitives.layout import LANES, LINE_BYTES, Bytes, allocate_lines
+from .primitives.layout import LINE_BYTES, Bytes, allocate_lines, pad_lanes
 
 ROLES = "bounds_rows", "bounds_four_bits", "bounds_change"  # raw arrays that the loops read
 TABLES = (
@@ -42,6 +42,7 @@ MAX_RESCORED_DIVISOR = 16  # of V / 16 classes scored exactly and more dense is 
 REST_SHARE = 0.2  # of the normaliser that classes known by 4 bits alone may add to it beyond their estimates, about
 MAX_REFINED_DIVISOR = 2  # of V / 2 classes by int8 and more dense is as fast
 MIN_REFINED_CLASSES = 1024  # of a small layer all classes may be
+WORK = "for the bounds of a row"  # that memory may lack for
 
 Doubles = npt.NDArray[np.float64]
 
@@ -88,8 +89,8 @@ class CompiledProofs:
             "change": maps["bounds_change"].reshape(-1).view(np.uint16)[1 : 2 * self.dim**2 : 2].copy(),
             "four_bits": share_table(bundle.manifest.digest, "four-bits", lambda: copy_lines(maps["bounds_four_bits"])),
             "rows": maps["bounds_rows"],
-            "four_bit_scale": pad_classes(arrays["four_bit_scale"], blocks, 0.0),
-            "constant": pad_classes(arrays["constant"], blocks, -np.inf), "rounding": rounding.weight,
+            "four_bit_scale": pad_lanes(arrays["four_bit_scale"]),
+            "constant": pad_lanes(arrays["constant"], -np.inf), "rounding": rounding.weight,
         }  # fmt: skip
         sizes = (self.dim, len(maps["bounds_change"]), self.classes, blocks, lines, -(-self.dim // LINE_BYTES),
                  len(self.tables["error_directions"]), len(self.tables["level_directions"]))  # fmt: skip
@@ -127,8 +128,8 @@ class CompiledProofs:
         limits, lists = self.make_limits(k), point_at_lists(class_filter, count)
         places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
         structs = byref(self.struct), byref(limits), lists
-        if not self.kernels.prove_rows(*structs, point_at(as_carray(contexts)), count, *places, self.threads):
-            raise MemoryError("there is no memory for the bounds of a row")
+        arguments = *structs, point_at(as_carray(contexts)), count, *places
+        check_memory(self.kernels.prove_rows(*arguments, self.threads), WORK)
         result.log_normalizer[:] = normalizers
         return result, errors
 
@@ -146,8 +147,7 @@ class CompiledProofs:
         rows = map(point_at, (sampling.seeds, sampling.positions, sampling.temperatures))
         places = map(point_at, (result.ids, result.logits, normalizers, errors, result.scored))
         arguments = *structs, *rows, draws, self.largest, point_at(as_carray(contexts)), count, *places
-        if not self.kernels.sample_rows(*arguments, self.threads):
-            raise MemoryError("there is no memory for the bounds of a row")
+        check_memory(self.kernels.sample_rows(*arguments, self.threads), WORK)
         result.log_normalizer[:] = normalizers
         return result, errors
 
@@ -184,8 +184,7 @@ class CompiledProofs:
         """
         estimates, bounds = np.empty((len(contexts), 2, self.classes), np.float32), np.empty((len(contexts), 3))
         arguments = byref(self.struct), point_at(as_carray(contexts)), len(contexts)
-        if not self.kernels.bound_rows(*arguments, point_at(estimates), point_at(bounds)):
-            raise MemoryError("there is no memory for the bounds of a row")
+        check_memory(self.kernels.bound_rows(*arguments, point_at(estimates), point_at(bounds)), WORK)
         return estimates, bounds
 
 
@@ -199,10 +198,3 @@ def copy_lines(weights: Bytes) -> Bytes:
     lines = allocate_lines(weights.shape)
     lines[...] = weights
     return lines
-
-
-def pad_classes(numbers: FloatArray, blocks: int, padding: float) -> FloatArray:
-    """`numbers` [V] as [LANES blocks], with `padding` where there is no class."""
-    whole = np.full(LANES * blocks, padding, np.float32)
-    whole[: numbers.size] = numbers
-    return whole

@@ -16,11 +16,11 @@ from shortlist.core.results import FloatArray, IntArray, PlanResult, empty_resul
 from shortlist.runtime.parallel import ThreadedRows
 
 from .exact_rows import CompiledGather
-from .native.arguments import get_address, point_at
+from .native.arguments import check_memory, get_address, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
 from .primitives.int8_columns import ColumnsStruct, Int8Columns
-from .primitives.layout import LANES
+from .primitives.layout import LANES, pad_lanes
 from .row_answers import ManyRowAnswers
 from .second_stage import ROLES as SECOND_STAGE_ROLES
 from .second_stage import SecondStage
@@ -30,6 +30,7 @@ TABLES = "chooser", "weights", "ids", "offsets", "tail"
 
 Index = dict[str, npt.NDArray[Any]]  # index.safetensors
 
+WORK = "to score rows over their sets"  # that memory may lack for
 NORM_SPARE = 1.001  # for roundings of norms
 
 
@@ -48,8 +49,7 @@ class ChoicePreviews:
         rounded = self.columns.dequantize()
         size = np.linalg.norm(rounded, axis=1)
         error = np.linalg.norm(self.rows - rounded, axis=1) + size * measure_roundings(len(matrix))
-        missing = (0, -len(size) % LANES)
-        self.size, self.error = (np.pad(NORM_SPARE * norms, missing).astype(np.float32) for norms in (size, error))
+        self.size, self.error = (pad_lanes(NORM_SPARE * norms).astype(np.float32) for norms in (size, error))
         self.struct = ChoicePreviewsStruct(
             self.columns.struct,
             *(get_address(values, np.float32, "previews") for values in (self.rows, self.error, self.size)),
@@ -133,7 +133,7 @@ class Loops:
             arrays = result.ids, result.logits, result.log_normalizer, result.scored
             arguments = self.struct, make_limits(k, *settings), point_at(rows)
             if self.threaded_rows.threads < 2 or len(rows) < 2:
-                check_memory(self.kernels.score_all_sets(*arguments, *map(point_at, arrays), len(rows)))
+                check_memory(self.kernels.score_all_sets(*arguments, *map(point_at, arrays), len(rows)), WORK)
             else:
                 self.run_by_threads(rows, *arguments, *map(point_at, arrays))
         return result
@@ -143,21 +143,15 @@ class Loops:
         scores, order = self.order_rows(rows)
         arguments = struct, limits, contexts, point_at(scores), point_at(order), *results
         self.threaded_rows(
-            lambda some: check_memory(self.kernels.score_sets(*arguments, int(some[0]), int(some[-1]) + 1)),
-            np.arange(len(rows)),
+            lambda first, last: check_memory(self.kernels.score_sets(*arguments, first, last), WORK), len(rows)
         )
 
     def order_rows(self, rows: FloatArray) -> tuple[FloatArray, IntArray]:
         """Return scores [B, n] of the sets, and the rows [B] in the order of their best sets."""
         scores, order = np.empty((len(rows), self.sets), np.float32), np.empty(len(rows), np.int32)
         arrays = point_at(rows), len(rows), point_at(scores), point_at(order)
-        check_memory(self.kernels.order_rows(self.struct, *arrays))
+        check_memory(self.kernels.order_rows(self.struct, *arrays), WORK)
         return scores, order
-
-
-def check_memory(is_done: int) -> None:
-    if not is_done:
-        raise MemoryError("there is no memory to score rows over their sets")
 
 
 class ScreenLoops(Loops):

@@ -15,7 +15,17 @@ from shortlist.runtime.shared_tables import share_table
 from .exact_rows import CompiledGather
 from .native.arguments import get_address
 from .primitives.int8_columns import ColumnsStruct, Int8Columns
-from .primitives.layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks
+from .primitives.layout import (
+    LANE_BYTES,
+    LANES,
+    WEIGHT_ZERO_POINT,
+    Bytes,
+    arrange_blocks,
+    list_first_blocks,
+    place_in_blocks,
+    scatter_rows,
+    shift_to_unsigned,
+)
 
 ROLES = "screen_columns", "screen_projection", "screen_previews", "screen_scales"
 
@@ -61,39 +71,24 @@ class SecondStage:
     def open(cls, bundle: Bundle, index: Index, rows: CompiledGather) -> Self:
         """Lay out the previews of a bundle that has all of `ROLES`, cluster by cluster in blocks of `LANES` classes."""
         offsets = index["offsets"]
-        blocks = np.concatenate([[0], np.cumsum(-(-np.diff(offsets) // LANES))])
-        places = list_places(offsets, blocks)
+        blocks, places = list_first_blocks(offsets), place_in_blocks(offsets)
         previews = share_table(
             bundle.manifest.digest,
             "screen-previews",
             lambda: lay_out_previews(bundle.map_array("screen_previews"), offsets, blocks),
         )
-        scale = scatter(bundle.map_array("screen_scales"), places, blocks[-1])
+        scale = scatter_rows(bundle.map_array("screen_scales"), places, blocks[-1])
         bias = bundle.map_array("exact_bias")[index["ids"]] if bundle.has_arrays("exact_bias") else None
-        wide_bias = None if bias is None else scatter(bias, places, blocks[-1])
+        wide_bias = None if bias is None else scatter_rows(bias, places, blocks[-1])
         return cls(rows, Int8Columns(bundle.map_array("screen_projection")), blocks, previews, scale, wide_bias)
-
-
-def list_places(offsets: IdArray, blocks: IdArray) -> IdArray:
-    """The place [n] of each class among those of all blocks; clusters begin at `offsets` and at `blocks` [r + 1]."""
-    places: IdArray = np.arange(offsets[-1]) + np.repeat(LANES * blocks[:-1] - offsets[:-1], np.diff(offsets))
-    return places
-
-
-def scatter(values: FloatArray, places: IdArray, blocks: int) -> FloatArray:
-    """Put values [n] at their places among those of so many blocks, with zeros elsewhere."""
-    wide = np.zeros(blocks * LANES, np.float32)
-    wide[places] = values
-    return wide
 
 
 def lay_out_previews(previews: npt.NDArray[np.int8], offsets: IdArray, blocks: IdArray) -> Bytes:
     """Arrange previews [n, W], which lie cluster by cluster, each by column, in blocks of classes."""
-    width, flat = previews.shape[1], previews.reshape(-1).view(np.uint8)
+    width, flat = previews.shape[1], previews.reshape(-1)
     rows = np.full((LANES * blocks[-1], width + -width % LANE_BYTES), WEIGHT_ZERO_POINT, np.uint8)
     for cluster, block in enumerate(blocks[:-1]):
         first, last = offsets[cluster], offsets[cluster + 1]
         columns = flat[width * first : width * last].reshape(width, last - first)
-        # An int8 with its first bit turned is that number plus 128
-        np.bitwise_xor(columns.T, WEIGHT_ZERO_POINT, out=rows[LANES * block : LANES * block + last - first, :width])
+        rows[LANES * block : LANES * block + last - first, :width] = shift_to_unsigned(columns.T)
     return arrange_blocks(rows)

@@ -7,9 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from math import ceil
 from time import perf_counter
-from typing import Any
-
-import numpy.typing as npt
 
 from shortlist.core.moving_average import ClippedAverage
 
@@ -19,7 +16,7 @@ CALL_SECONDS_AVERAGE = ClippedAverage(
 )  # a call that took longer than that met a busy system
 PARTS_PER_THREAD = 4  # so that a thread that wakes late runs fewer of them
 
-Arrays = tuple[npt.NDArray[Any], ...]
+Ranges = Iterator[tuple[int, int]]  # of rows, without the last number
 
 
 class ThreadedRows:
@@ -35,21 +32,20 @@ class ThreadedRows:
         """The other threads; a loop that one thread runs has none to make."""
         return ThreadPoolExecutor(max(1, self.threads - 1), "rows")
 
-    def __call__(self, call: Callable[..., Any], *arrays: npt.NDArray[Any], size: int = 1) -> None:
-        """Run call(*arrays) on arrays [B, ...], a few rows at a time where threads share them; raises what it raises.
+    def __call__(self, call: Callable[[int, int], object], rows: int) -> None:
+        """Run call(first, last) for rows `first` to `last` - 1 of 0 to `rows` - 1; raises what it raises.
 
-        size: cost of a row of this call relative to a row of size 1.
+        One call is for all of them, or for a few where threads share them.
         """
-        rows = len(arrays[0])
         if self.threads < 2 or rows < 2:
-            call(*arrays)
+            call(0, rows)
             return
-        threads = self.count_threads(rows * size)
-        parts = split_rows(arrays, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
+        threads = self.count_threads(rows)
+        parts = split_rows(rows, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
         others = [self.others.submit(run_parts, call, parts) for _ in range(threads - 1)]
         rows_here, seconds = run_parts(call, parts)
         if rows_here:
-            self.note(seconds / (rows_here * size))
+            self.note(seconds / rows_here)
         for other in others:
             if not other.cancel():  # True for a thread that never woke
                 other.result()
@@ -63,16 +59,15 @@ class ThreadedRows:
         self.row_seconds = CALL_SECONDS_AVERAGE.update(self.row_seconds, seconds)
 
 
-def split_rows(arrays: Arrays, some: int) -> Iterator[Arrays]:
-    """Iterate over the arrays, `some` rows at a time."""
-    starts = range(0, len(arrays[0]), some)
-    return iter([tuple(array[start : start + some] for array in arrays) for start in starts])
+def split_rows(rows: int, some: int) -> Ranges:
+    """Iterate over the rows, `some` at a time."""
+    return iter([(first, min(first + some, rows)) for first in range(0, rows, some)])
 
 
-def run_parts(call: Callable[..., Any], parts: Iterator[Arrays]) -> tuple[int, float]:
+def run_parts(call: Callable[[int, int], object], parts: Ranges) -> tuple[int, float]:
     """Run `call` on the parts that no other thread has run; returns their number of rows, and the seconds spent."""
     start, rows = perf_counter(), 0
-    for part in parts:  # a list's iterator gives each part once, whichever thread asks
-        call(*part)
-        rows += len(part[0])
+    for first, last in parts:  # a list's iterator gives each part once, whichever thread asks
+        call(first, last)
+        rows += last - first
     return rows, perf_counter() - start

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.kernels.dense_rows import CompiledRanking
 from shortlist.kernels.lists import point_at_lists
+from shortlist.kernels.native.arguments import point_at
+from shortlist.kernels.native.library import open_target
 from shortlist.plans.full import rank_rows
+
+from tests.support.kernels import list_targets
 
 ROWS, CLASSES = 4, 50
 ids = np.array([[3, 4, 5, -1], [7, -1, -1, -1], [0, 1, 2, 3], [9, 9, -1, 8]])
@@ -37,3 +43,14 @@ def test_ranks_are_those_of_numpy(name):
 
 def test_no_lists_are_no_pointer():
     assert point_at_lists(UNRESTRICTED, ROWS) is None
+
+
+@pytest.mark.parametrize("target", list_targets())
+@given(st.lists(st.integers(-2, 42)))
+@settings(max_examples=100, deadline=None)
+def test_a_list_is_marked_unless_an_id_is_of_no_class(target, ids):
+    marks, listed = np.zeros(41, bool), np.array(ids, np.int64)
+    is_marked = open_target(target).mark_list(listed.ctypes.data, listed.size, 41, point_at(marks))
+    assert is_marked == all(0 <= id < 41 for id in ids)
+    if is_marked:
+        np.testing.assert_array_equal(marks.nonzero()[0], np.unique(listed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ctypes import byref
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,21 +14,24 @@ from shortlist.bundle.settings import GroupedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.lists import point_at_lists, point_at_marks
-from shortlist.kernels.native.arguments import point_at
+from shortlist.kernels.native.arguments import check_memory, point_at
 from shortlist.kernels.native.library import open_kernels, require_kernels
 from shortlist.kernels.primitives.arrays import as_carray
 from shortlist.kernels.primitives.layout import (
     LANE_BYTES,
-    LANES,
     LINE_BYTES,
     TWO_BIT_COLUMNS,
-    WEIGHT_ZERO_POINT,
     Bytes,
     allocate_lines,
     arrange_blocks,
     arrange_records,
     pack_two_bits,
+    pad_columns,
+    pad_lanes,
     pad_to_lines,
+    place_in_blocks,
+    scatter_rows,
+    shift_to_unsigned,
 )
 from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
@@ -77,7 +81,8 @@ class CompiledSearch:
             odds = np.empty(rows, np.float32)
             arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
             last = None if features is None else point_at(features)
-            self.fill(rows, self.pointer, make_search(search), lists, *map(point_at, arrays), last)
+            arguments = self.pointer, make_search(search), lists, *map(point_at, arrays), last
+            self.threaded_rows(partial(self.fill_some, *arguments), rows)
             result.risk = to_probability(odds)
         return result
 
@@ -89,18 +94,8 @@ class CompiledSearch:
         threads = self.threaded_rows
         return GroupAnswers(function, self.pointer, dim, plan, max_k, max_rows, threads, classes)
 
-    def fill(self, rows: int, *arguments: Any) -> None:
-        """Search all rows, by several threads where they are worth that."""
-        if self.threaded_rows.threads < 2 or rows < 2:
-            self.fill_some(*arguments, 0, rows)
-        else:
-            self.threaded_rows(
-                lambda some: self.fill_some(*arguments, int(some[0]), int(some[-1]) + 1), np.arange(rows)
-            )
-
     def fill_some(self, *arguments: Any) -> None:
-        if not self.kernels.search_rows(*arguments):
-            raise MemoryError("there is no memory for a search")
+        check_memory(self.kernels.search_rows(*arguments), "for a search")
 
 
 def to_probability(odds: FloatArray) -> FloatArray:
@@ -112,7 +107,7 @@ def to_probability(odds: FloatArray) -> FloatArray:
 def find_places(arrays: Arrays, classes: int) -> IdArray:
     """The place [V] of each class among the lanes of all blocks, -1 where the head has none for it."""
     places = np.full(classes, -1, np.int64)
-    places[arrays["order"]] = list_places(arrays["block_starts"])
+    places[arrays["order"]] = place_in_blocks(arrays["block_starts"])
     return places
 
 
@@ -165,11 +160,11 @@ def lay_out_blocks(arrays: Arrays) -> Arrays:
 def lay_out_previews(bundle: Bundle, arrays: Arrays) -> Parts:
     """Lay out the previews of classes, block by block; lanes that a block does not fill are zeros."""
     starts, bias = arrays["block_starts"], arrays.get("bias")
-    count, place = len(starts) - 1, list_places(starts)
+    count, places = len(starts) - 1, place_in_blocks(starts)
     return {
         "previews": share_table(bundle.manifest.digest, "previews", lambda: join_previews(arrays)),
-        "preview_raise": scatter_rows(arrays["preview_raise"], place, count),
-        "bias": None if bias is None else scatter_rows(bias, place, count),
+        "preview_raise": scatter_rows(arrays["preview_raise"], places, count),
+        "bias": None if bias is None else scatter_rows(bias, places, count),
     }
 
 
@@ -187,13 +182,13 @@ def join_previews(arrays: Arrays) -> Bytes:
 def join_some_previews(arrays: Arrays, part: slice) -> Bytes:
     """The same of some blocks, so few that what is made on the way stays in the cache."""
     starts = arrays["block_starts"][part.start : part.stop + 1]
-    rows, count, place = slice(int(starts[0]), int(starts[-1])), len(starts) - 1, list_places(starts - starts[0])
+    rows, count, places = slice(int(starts[0]), int(starts[-1])), len(starts) - 1, place_in_blocks(starts - starts[0])
     wide = arrays["preview"][rows]
     fine = arrays["fine"][rows] if "fine" in arrays else np.empty((len(wide), 0), np.int8)
-    first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), place, count))
-    others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), place, count))
-    scale = scatter_rows(arrays["scale"][rows], place, count)
-    fine_scale = scatter_rows(arrays["fine_scale"][rows], place, count) if fine.size else np.zeros_like(scale)
+    first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), places, count))
+    others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), places, count))
+    scale = scatter_rows(arrays["scale"][rows], places, count)
+    fine_scale = scatter_rows(arrays["fine_scale"][rows], places, count) if fine.size else np.zeros_like(scale)
     return arrange_records(first, scale, others, fine_scale)
 
 
@@ -215,31 +210,3 @@ def lay_out_codes(bundle: Bundle) -> Bytes:
     if codes.nbytes > MAX_COPY_BYTES and not codes.shape[1] % LINE_BYTES:
         return codes
     return share_table(bundle.manifest.digest, "codes", lambda: pad_to_lines(codes))
-
-
-def pad_lanes(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Pad [n, ...] with zeros to a multiple of `LANES`."""
-    return np.pad(values, ((0, -len(values) % LANES), *((0, 0) for _ in values.shape[1:])))
-
-
-def list_places(starts: IdArray) -> IdArray:
-    """List the place [m] of each position once all blocks, which begin at `starts` [B + 1], have `LANES` places."""
-    shifts = LANES * np.arange(len(starts) - 1) - starts[:-1]
-    return np.arange(starts[-1]) + np.repeat(shifts, np.diff(starts))
-
-
-def scatter_rows(values: npt.NDArray[Any], place: IdArray, blocks: int) -> npt.NDArray[Any]:
-    """Put `values` [m, ...] at their places in `blocks` blocks of `LANES`, with zeros elsewhere."""
-    wide = np.zeros((blocks * LANES, *values.shape[1:]), values.dtype)
-    wide[place] = values
-    return wide
-
-
-def pad_columns(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
-    """Pad [n, W] with columns of zeros to a multiple of `columns`."""
-    return np.pad(values, ((0, 0), (0, -values.shape[1] % columns)))
-
-
-def shift_to_unsigned(values: npt.NDArray[np.int8]) -> Bytes:
-    """Convert int8 to uint8 by adding `WEIGHT_ZERO_POINT`."""
-    return values.view(np.uint8) ^ np.uint8(WEIGHT_ZERO_POINT)  # the highest bit alone changes

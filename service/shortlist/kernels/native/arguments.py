@@ -53,3 +53,9 @@ def get_address(array: npt.NDArray[Any] | None, dtype: npt.DTypeLike, name: str)
     if not array.flags.c_contiguous or not array.flags.aligned or array.dtype != dtype:
         raise TypeError(f"table {name} is {array.dtype}, not an array of {np.dtype(dtype)} in one piece")
     return array.ctypes.data
+
+
+def check_memory(is_done: int, work: str) -> None:
+    """Raise MemoryError unless a function that returns 0 for want of memory is done with its work."""
+    if not is_done:
+        raise MemoryError(f"there is no memory {work}: send fewer rows at once, or give the process more")

@@ -1,5 +1,6 @@
 /* Chooses a target by what the processor has and the operating system saves and restores. */
 #include "kernels.h"
+#include "parts.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -9,7 +10,12 @@
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
-extern const struct kernels kernels_portable;
+#define DECLARE(target)                          \
+    extern const struct kernels kernels_##target; \
+    extern const struct kernel_parts kernel_parts_##target
+#define NAME_TABLES(target) &kernels_##target, &kernel_parts_##target
+
+DECLARE(portable);
 
 static int has_all(void) { return 1; }
 
@@ -17,7 +23,9 @@ static int has_all(void) { return 1; }
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-extern const struct kernels kernels_avx512vnni, kernels_avxvnni, kernels_avx2;
+DECLARE(avx512vnni);
+DECLARE(avxvnni);
+DECLARE(avx2);
 
 /* __builtin_cpu_supports asks XGETBV, too: registers that the system does not save are not there. */
 #ifdef HAS_AVX512VNNI
@@ -42,7 +50,7 @@ static int has_avxvnni(void) {
 }
 #endif
 #elif defined(HAS_NEON)
-extern const struct kernels kernels_neon;
+DECLARE(neon);
 
 #if defined(__linux__)
 #include <sys/auxv.h>
@@ -54,30 +62,41 @@ static int has_dot_product(void) { return 1; } /* every processor of Apple's tha
 #endif
 
 /* The fastest first. */
-static const struct {
+static const struct target {
     const struct kernels *kernels;
+    const struct kernel_parts *parts;
     int (*is_available)(void);
 } targets[] = {
 #if defined(__x86_64__)
 #ifdef HAS_AVX512VNNI
-    {&kernels_avx512vnni, has_avx512vnni},
+    {NAME_TABLES(avx512vnni), has_avx512vnni},
 #endif
 #ifdef HAS_AVXVNNI
-    {&kernels_avxvnni, has_avxvnni},
+    {NAME_TABLES(avxvnni), has_avxvnni},
 #endif
-    {&kernels_avx2, has_avx2},
+    {NAME_TABLES(avx2), has_avx2},
 #elif defined(HAS_NEON)
-    {&kernels_neon, has_dot_product},
+    {NAME_TABLES(neon), has_dot_product},
 #endif
-    {&kernels_portable, has_all},
+    {NAME_TABLES(portable), has_all},
 };
 
-EXPORT const struct kernels *shortlist_find_kernels(const char *name) {
+static const struct target *find_target(const char *name) {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
-        int is_named = !name || !*name || !strcmp(name, targets[i].kernels->name);
-        if (is_named && targets[i].is_available()) return targets[i].kernels;
+        int is_named = !name || !*name || !strcmp(name, targets[i].kernels->target);
+        if (is_named && targets[i].is_available()) return targets + i;
     }
     return NULL;
+}
+
+EXPORT const struct kernels *shortlist_find_kernels(const char *name) {
+    const struct target *target = find_target(name);
+    return target ? target->kernels : NULL;
+}
+
+EXPORT const struct kernel_parts *shortlist_find_parts(const char *name) {
+    const struct target *target = find_target(name);
+    return target ? target->parts : NULL;
 }
 
 EXPORT const char *shortlist_source_hash(void) { return SOURCE_HASH; }

@@ -227,7 +227,7 @@ struct proof_limits {
 };
 
 struct kernels {
-    const char *name;
+    const char *target;
 
     /* Writes the logits of the items `first` to `last` - 1 of ids [B, count] to `logits` [B, count], each for its row
      * of contexts [B, dim]. Returns 0, and writes none, where one of them is no class of the layer. */
@@ -339,25 +339,7 @@ struct kernels {
      * grouped_search` of its rare classes. */
     int64_t (*answer_row_of_mixture)(const struct request *request, const float *context, int64_t *ids);
 
-    /* Parts of these by themselves, for tests. Lines and blocks are those of `struct grouped`; digits are at most 64 in
-     * size. The block's sums [16] int32; with two digits those of both. */
-    void (*multiply_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);
-    void (*multiply_two_bit_block)(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums);
-    void (*multiply_block_by_digits)(const uint8_t *block, const int8_t *coarse, const int8_t *fine, int64_t lines,
-                                     int32_t *coarse_sums, int32_t *fine_sums);
-    void (*multiply_four_bit_block)(const uint8_t *block, const int8_t *levels, int64_t rows, int64_t lines,
-                                    int32_t *sums); /* levels: [rows, 8 lines] */
-    int32_t (*multiply_row)(const uint8_t *row, const int8_t *levels, int64_t lines);
-    void (*multiply_row_by_digits)(const uint8_t *row, const int8_t *coarse, const int8_t *fine, int64_t lines,
-                                   int32_t *sums);
-    float (*find_threshold)(const float *scores, const int32_t *sizes, int64_t n, int64_t target, int64_t surplus);
-    int64_t (*select_reaching)(const float *scores, int64_t n, float threshold, int32_t *positions);
-    int64_t (*select_best)(const float *scores, int64_t n, int64_t target, int32_t *positions, float *spare);
-    float (*quantize)(const float *numbers, int64_t n, int8_t *levels);
-    float (*sum_exp)(const float *scores, int64_t n, float peak);
-    void (*take_best)(const float *logits, const int64_t *ids, int64_t n, float *best, int64_t *best_ids, int64_t k);
-    int64_t (*drop_known)(const int64_t *known, int64_t m, const int64_t *ids, int64_t n, uint64_t *bits,
-                          float *logits);
+    /* Writes 1 to `marks` [classes] for each of ids [count]. Returns 0 where one of them is of no class. */
     int64_t (*mark_list)(const int64_t *ids, int64_t count, int64_t classes, unsigned char *marks);
 };
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from ctypes import CDLL, CFUNCTYPE, POINTER, Structure, c_byte, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import CDLL, CFUNCTYPE, POINTER, Structure, c_byte, c_char_p, c_float, c_int64, c_void_p
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
@@ -46,19 +46,6 @@ class Kernels:
     mix_rows: Function
     mix_rows_by_previews: Function
     answer_row_of_mixture: Function
-    multiply_block: Function
-    multiply_two_bit_block: Function
-    multiply_block_by_digits: Function
-    multiply_four_bit_block: Function
-    multiply_row: Function
-    multiply_row_by_digits: Function
-    find_threshold: Function
-    select_reaching: Function
-    select_best: Function
-    quantize: Function
-    sum_exp: Function
-    take_best: Function
-    drop_known: Function
     mark_list: Function
 
 
@@ -85,19 +72,6 @@ PROTOTYPES = {
     "mix_rows": CFUNCTYPE(c_int64, STRUCT, *[ARRAY] * 3, c_int64, c_int64),
     "mix_rows_by_previews": CFUNCTYPE(c_int64, STRUCT, STRUCT, c_int64, *[ARRAY] * 6, c_int64, c_int64),
     "answer_row_of_mixture": ANSWER,
-    "multiply_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
-    "multiply_two_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY),
-    "multiply_block_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY, ARRAY),
-    "multiply_four_bit_block": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, c_int64, ARRAY),
-    "multiply_row": CFUNCTYPE(c_int32, ARRAY, ARRAY, c_int64),
-    "multiply_row_by_digits": CFUNCTYPE(None, ARRAY, ARRAY, ARRAY, c_int64, ARRAY),
-    "find_threshold": CFUNCTYPE(c_float, ARRAY, ARRAY, c_int64, c_int64, c_int64),
-    "select_reaching": CFUNCTYPE(c_int64, ARRAY, c_int64, c_float, ARRAY),
-    "select_best": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, ARRAY, ARRAY),
-    "quantize": CFUNCTYPE(c_float, ARRAY, c_int64, ARRAY),
-    "sum_exp": CFUNCTYPE(c_float, ARRAY, c_int64, c_float),
-    "take_best": CFUNCTYPE(None, ARRAY, ARRAY, c_int64, ARRAY, ARRAY, c_int64),
-    "drop_known": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, ARRAY, ARRAY),
     "mark_list": CFUNCTYPE(c_int64, STRUCT, c_int64, c_int64, ARRAY),
 }
 

@@ -5,6 +5,7 @@
  */
 #define TARGET "avx2"
 #define KERNELS kernels_avx2
+#define KERNEL_PARTS kernel_parts_avx2
 #include "halves.h"
 
 enum {

@@ -1,6 +1,7 @@
 /* AVX-512 with VNNI: x86-64 servers since 2019, some desktops. One instruction multiplies a line of 64 bytes. */
 #define TARGET "avx512vnni"
 #define KERNELS kernels_avx512vnni
+#define KERNEL_PARTS kernel_parts_avx512vnni
 #define VECTOR_BYTES 64
 #include "vectors.h"
 

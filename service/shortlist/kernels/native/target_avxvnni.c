@@ -4,6 +4,7 @@
  */
 #define TARGET "avxvnni"
 #define KERNELS kernels_avxvnni
+#define KERNEL_PARTS kernel_parts_avxvnni
 #include "halves.h"
 
 enum { CHAINS = 2 }; /* independent sums of each half: an instruction that adds to the last one's sum waits for it */

@@ -4,6 +4,7 @@
  */
 #define TARGET "neon"
 #define KERNELS kernels_neon
+#define KERNEL_PARTS kernel_parts_neon
 #define VECTOR_BYTES 16
 #include "vectors.h"
 

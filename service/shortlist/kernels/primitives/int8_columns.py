@@ -10,7 +10,7 @@ import numpy.typing as npt
 from shortlist.core.results import FloatArray
 from shortlist.kernels.native.arguments import get_address
 
-from .layout import LANE_BYTES, LANES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks
+from .layout import LANE_BYTES, WEIGHT_ZERO_POINT, Bytes, arrange_blocks, pad_lanes
 
 MAX_LEVEL = 127
 MIN_PEAK = 1e-30  # of a column
@@ -29,9 +29,8 @@ class Int8Columns:
         """matrix: [d, n]. struct: of the columns, lives as long as this."""
         self.shape = matrix.shape
         levels, scale = quantize_rows(np.ascontiguousarray(matrix.T))
-        missing = (0, -len(scale) % LANES)
-        self.weights = arrange_blocks(np.pad(levels, (missing, (0, 0)), constant_values=WEIGHT_ZERO_POINT))
-        self.scale = np.pad(scale, missing)
+        self.weights = arrange_blocks(pad_lanes(levels, WEIGHT_ZERO_POINT))
+        self.scale = pad_lanes(scale)
         self.struct = ColumnsStruct(
             get_address(self.weights, np.uint8, "weights"),
             get_address(self.scale, np.float32, "scale"),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.results import FloatArray
+from shortlist.core.results import FloatArray, IdArray
 
 LANES = 16  # classes whose products one instruction sums, side by side
 LANE_BYTES = 4  # bytes of each class that one instruction multiplies and adds
@@ -23,6 +24,43 @@ WEIGHTS_PER_BYTE = 4  # of 2 bits
 TWO_BIT_COLUMNS = WEIGHTS_PER_BYTE * LANE_BYTES  # columns of 2-bit weights in one line
 
 Bytes = npt.NDArray[np.uint8]
+
+
+def list_first_blocks(starts: IdArray) -> IdArray:
+    """List the first block [r + 1] of each part of the classes, which begin at `starts` [r + 1] and share no block."""
+    return np.concatenate([[0], np.cumsum(-(-np.diff(starts) // LANES))])
+
+
+def place_in_blocks(starts: IdArray) -> IdArray:
+    """List the place [m] of each class among the lanes of all blocks.
+
+    starts: [r + 1] int64, from 0 to m, where parts of the classes begin, which share no block.
+    """
+    shifts = LANES * list_first_blocks(starts)[:-1] - starts[:-1]
+    places: IdArray = np.arange(starts[-1]) + np.repeat(shifts, np.diff(starts))
+    return places
+
+
+def scatter_rows(values: npt.NDArray[Any], places: IdArray, blocks: int) -> npt.NDArray[Any]:
+    """Put `values` [m, ...] at their places [m] among the lanes of so many blocks, with zeros elsewhere."""
+    wide = np.zeros((blocks * LANES, *values.shape[1:]), values.dtype)
+    wide[places] = values
+    return wide
+
+
+def pad_lanes(values: npt.NDArray[Any], padding: float = 0) -> npt.NDArray[Any]:
+    """Pad [n, ...] to a multiple of `LANES`."""
+    return np.pad(values, ((0, -len(values) % LANES), *((0, 0) for _ in values.shape[1:])), constant_values=padding)
+
+
+def pad_columns(values: npt.NDArray[Any], columns: int) -> npt.NDArray[Any]:
+    """Pad [n, W] with columns of zeros to a multiple of `columns`."""
+    return np.pad(values, ((0, 0), (0, -values.shape[1] % columns)))
+
+
+def shift_to_unsigned(values: npt.NDArray[np.int8]) -> Bytes:
+    """Convert int8 to uint8 by adding `WEIGHT_ZERO_POINT`."""
+    return values.view(np.uint8) ^ np.uint8(WEIGHT_ZERO_POINT)  # the highest bit alone changes
 
 
 def pad_to_lines(values: Bytes) -> Bytes:
@@ -80,6 +118,5 @@ def arrange_float_blocks(columns: FloatArray) -> FloatArray:
     """Arrange float32 columns [n, m] in blocks [m / LANES, n, LANES] of aligned lines, with zeros after the last."""
     rows, count = columns.shape
     blocks = allocate_lines((-(-count // LANES), rows, LINE_BYTES)).view(np.float32)
-    padded = np.pad(columns, ((0, 0), (0, -count % LANES)))
-    blocks[...] = padded.reshape(rows, -1, LANES).transpose(1, 0, 2)
+    blocks[...] = pad_columns(columns, LANES).reshape(rows, -1, LANES).transpose(1, 0, 2)
     return blocks

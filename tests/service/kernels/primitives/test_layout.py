@@ -1,0 +1,52 @@
+"""How classes are placed in blocks, and what lies in lanes and columns beyond them."""
+
+import numpy as np
+import pytest
+from shortlist.kernels.primitives.layout import (
+    LANES,
+    list_first_blocks,
+    pad_columns,
+    pad_lanes,
+    place_in_blocks,
+    scatter_rows,
+    shift_to_unsigned,
+)
+
+STARTS = np.array([0, 3, 19, 19, 36])  # parts of 3, 16, 0 and 17 classes
+
+
+def test_each_part_has_whole_blocks_of_its_own():
+    np.testing.assert_array_equal(list_first_blocks(STARTS), [0, 1, 2, 2, 4])
+    lanes = [*range(3), *range(16, 32), *range(32, 49)]
+    np.testing.assert_array_equal(place_in_blocks(STARTS), lanes)
+
+
+def test_classes_are_at_their_places_among_zeros():
+    values = np.arange(1, 73, dtype=np.int16).reshape(36, 2)
+    wide = scatter_rows(values, place_in_blocks(STARTS), 4)
+    assert (wide.shape, wide.dtype) == ((4 * LANES, 2), np.int16)
+    np.testing.assert_array_equal(wide[wide.any(axis=1)], values)
+    np.testing.assert_array_equal(wide[place_in_blocks(STARTS)], values)
+
+
+@pytest.mark.parametrize(("rows", "padded"), [(0, 0), (1, 16), (16, 16), (17, 32)])
+@pytest.mark.parametrize("padding", [0, -np.inf])
+def test_lanes_beyond_the_last_row_have_one_number(rows, padded, padding):
+    for shape in ((rows,), (rows, 3)):
+        values = pad_lanes(np.ones(shape, np.float32), padding)
+        assert (values.shape, values.dtype) == ((padded, *shape[1:]), np.float32)
+        assert (values[:rows] == 1).all()
+        assert (values[rows:] == padding).all()
+
+
+@pytest.mark.parametrize(("width", "padded"), [(0, 0), (1, 4), (4, 4), (5, 8)])
+def test_columns_beyond_the_last_are_zeros(width, padded):
+    values = pad_columns(np.ones((2, width), np.int8), 4)
+    assert (values.shape, values.dtype) == ((2, padded), np.int8)
+    assert values.sum(axis=1).tolist() == [width] * 2
+
+
+def test_every_int8_is_128_larger_unsigned():
+    values = np.arange(-128, 128).astype(np.int8)
+    np.testing.assert_array_equal(shift_to_unsigned(values), np.arange(256))
+    np.testing.assert_array_equal(shift_to_unsigned(values.reshape(8, 32).T), np.arange(256).reshape(8, 32).T)
