@@ -19,7 +19,6 @@ import numpy as np
 from shortlist.core.filters import ClassFilter, Lists
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import RowLists
-from shortlist.plans.common.list_ways import put_rows
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
 from .table import repeat_rows
@@ -85,7 +84,7 @@ def search_changed(
     result = merge(found, contexts, k, lists)
     left = (result.scored < 0).nonzero()[0]
     if left.size:
-        put_rows(result, left, merge_found(search, found.take(left), question.take(left), changes, layer))
+        result.put(left, merge_found(search, found.take(left), question.take(left), changes, layer))
     return result
 
 
@@ -105,7 +104,7 @@ def merge_found(
     if len(short) == len(contexts):
         best = search(contexts, k, hide_changed(base_lists, changes))
     elif short.size:
-        put_rows(best, short, search(contexts[short], k, hide_changed(base_lists.take(short), changes)))
+        best.put(short, search(contexts[short], k, hide_changed(base_lists.take(short), changes)))
     return merge_changed(best, contexts, changes, lists, layer)
 
 

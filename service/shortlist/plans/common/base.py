@@ -63,13 +63,21 @@ class Plan(ABC):
         """What answers exactly for k, by proof or else by the dense layer; None where the bundle has neither."""
         return self.fallback if self.prover is None or self.prover.prefers_dense(k) else self.prover
 
+    def search_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
+        """`topk` by `find_exact`, at a risk of 0; None without it."""
+        exact = self.find_exact(k)
+        if exact is None:
+            return None
+        result = exact.topk(contexts, k, class_filter)
+        result.risk = np.zeros(len(contexts), np.float32)
+        return result
+
     def answer_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
         """Ids and log-probabilities [B, k], and how many classes were scored [B], by `find_exact`.
 
         None without it, and where scores overflow, which the long way tells.
         """
-        exact = self.find_exact(k)
-        result = None if exact is None else exact.topk(contexts, k, class_filter)
+        result = self.search_exactly(contexts, k, class_filter)
         if result is None or not np.isfinite(result.log_normalizer).all():
             return None
         top = result.topk("exact")
