@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, are_empty, sort_ids
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.core.row_lists import NO_LIST, RowLists
+from shortlist.core.row_lists import NO_LIST, RowLists, are_empty, sort_ids
 from shortlist.kernels.lists import MAX_BANS, mark_long_list
 
 from .base import Plan, take_best
