@@ -16,7 +16,7 @@ from shortlist.plans.common.base import Plan, map_chunks
 from shortlist.plans.common.list_costs import MOST_ASKED
 from shortlist.plans.common.list_ways import count_asked, search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
-from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
+from shortlist.plans.common.sampling import draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
 from .search import BaseLayer, correct_normalizer, overlay_logits, search_changed
@@ -132,12 +132,8 @@ class LiveHead(Head):
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""
         changes = self.items.read()
-        if changes is None:
+        if changes is None or sampling.top_k is not None:
             return super().draw(rows, sampling, class_filter, bias)
-        if sampling.top_k is not None:
-            plan, normalizer = self.choose_sample_plan(len(rows), sampling.top_k, bias)
-            best = self.run(plan, rows, sampling.top_k, class_filter, bias)
-            return make_topk(draw_from_best(best, sampling), normalizer)
         plan, normalizer = self.choose_plan(1, 1, exact=True, proof=False)
 
         def draw_chunk(contexts: FloatArray, start: int) -> PlanResult:
