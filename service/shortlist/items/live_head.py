@@ -92,7 +92,7 @@ class LiveHead(Head):
 
         def sum_rest(rows: FloatArray) -> FloatArray:
             assert exact is not None
-            return np.concatenate(map_chunks(exact, rows, lambda some, _: sum_base(exact, some, changes)))
+            return np.concatenate(map_chunks(exact.max_rows(), rows, lambda some, _: sum_base(exact, some, changes)))
 
         is_estimate = plan is self.plan and self.manifest.normalizer not in PROVED_NORMALIZERS
         return BaseLayer(score, None if exact is None else sum_rest, is_estimate)
@@ -143,7 +143,7 @@ class LiveHead(Head):
             lists = class_filter.slice_rows(start, stop)
             return draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
 
-        return make_topk(PlanResult.concat(map_chunks(plan, rows, draw_chunk)), normalizer)
+        return make_topk(PlanResult.concat(map_chunks(plan.max_rows(), rows, draw_chunk)), normalizer)
 
 
 def choose_asked(plan: Plan, k: int, changes: Snapshot) -> int | None:
