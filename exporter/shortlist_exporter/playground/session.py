@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from shortlist.core.results import FloatArray
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist.server.engine.service import Service
@@ -14,7 +15,7 @@ from shortlist.server.models import Model
 
 from .answers import make_rows
 from .body import Body
-from .compare import MICROSECONDS, Comparison, Query
+from .compare import Comparison, Query
 from .heads import find_labels
 from .schemas import Answer, Question, Times
 from .words import Words
@@ -44,7 +45,7 @@ class Session:
         model = service.models.find(question.model, question.version)
         head, start = model.head, time.perf_counter()
         contexts = self.find_contexts(head, question)
-        body_us = (time.perf_counter() - start) * MICROSECONDS if question.contexts is None else None
+        body_us = (time.perf_counter() - start) * MICROSECONDS_PER_SECOND if question.contexts is None else None
         labels = find_labels(head, self.body)
         allow, ban = (self.words.find_ids(head, labels, names) for names in (question.allow, question.ban))
         k = min(question.k, head.manifest.max_k)

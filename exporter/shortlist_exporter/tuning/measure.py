@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from shortlist.core.results import IdArray, TopK
-from shortlist.evaluation.statistics import DEVIATIONS_95, Doubles, estimate_precision
+from shortlist.core.results import DoubleArray, IdArray, TopK
+from shortlist.evaluation.statistics import DEVIATIONS_95, estimate_precision
 from shortlist.evaluation.timing import CallTimes, time_calls
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
@@ -81,7 +81,7 @@ def answer_k(head: Head, truth: Truth, ids: IdArray, k: int) -> IdArray:
     return TopK.concat([head.topk(rows[start : start + TRUTH_CHUNK_ROWS], k) for start in chunks]).ids
 
 
-def measure_row_errors(dense: FullSoftmax, truth: Truth, ids: IdArray, logprobs: FloatArray) -> Doubles:
+def measure_row_errors(dense: FullSoftmax, truth: Truth, ids: IdArray, logprobs: FloatArray) -> DoubleArray:
     """[n]: mean |error| of each row's log-probabilities, nats."""
     parts = []
     for start in range(0, len(ids), TRUTH_CHUNK_ROWS):

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from shortlist.core.filters import UNRESTRICTED
+from shortlist.core.results import DoubleArray
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, SIZE_FEATURES, Look, Search, list_looks
@@ -28,15 +28,14 @@ MAX_ITERATIONS = 300
 # as often as the regressions say, in the geometric mean; the deviation among kinds is exp(.6) to exp(.9).
 NEW_KIND_LOG_ODDS = 0.2
 
-Doubles = npt.NDArray[np.float64]
 Weights = tuple[float, ...]
 
 
 class Outcomes(NamedTuple):
     """What looks at n rows gave. features: [n, EFFORT_FEATURES]. missed: [n], shares of the k best classes."""
 
-    features: Doubles
-    missed: Doubles
+    features: DoubleArray
+    missed: DoubleArray
 
 
 def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...]]:
@@ -89,7 +88,7 @@ def fit_looks(outcomes: list[Outcomes]) -> Weights:
     return tuple(weights)
 
 
-def compare_sizes(features: Doubles) -> Doubles:
+def compare_sizes(features: DoubleArray) -> DoubleArray:
     """The features [n, EFFORT_FEATURES] without the first size, which is taken from the others: [n, one less]."""
     first, *others = SIZE_FEATURES
     features = features.copy()

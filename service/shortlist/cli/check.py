@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from shortlist.evaluation.canary import CANARY_K
-from shortlist.server.models import load_and_check
+from shortlist.evaluation.checked_head import load_and_check, open_bundle
 
 from .arguments import parse_positive_int
 
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the bundle, print its quality; returns 0."""
-    head, _, precision = load_and_check(args.bundle, args.device, args.threads)
+    head, precision = load_and_check(open_bundle(args.bundle), args.device, args.threads)
     manifest = head.manifest
     size = sum(entry.size for entry in manifest.files.values())
     print(f"{args.bundle}: {manifest.method}, V = {manifest.classes:,}, d = {manifest.dim}, on {head.device}")

@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 
 from .messages import Limits
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 30.0
 MAX_REQUEST_ROWS = 4096
-MICROSECONDS = 1_000_000
 KEY_VARIABLE = "SHORTLIST_API_KEY"
 
 
@@ -56,7 +56,7 @@ class BaseClient(ABC):
         if address.is_unix and (proxy is not None or os.name != "posix"):
             raise BadInput(f"{url} is a Unix socket, which neither a proxy nor Windows reaches: give http://host:port")
         self.url, self.timeout = url.rstrip("/"), timeout
-        parameters = {"timeout": int(timeout * MICROSECONDS)} if timeout < TIMEOUT_SECONDS else {}
+        parameters = {"timeout": int(timeout * MICROSECONDS_PER_SECOND)} if timeout < TIMEOUT_SECONDS else {}
         self.limits = Limits(max_rows, parameters)
         headers = make_key_header(api_key)
         authorities = None if ca_file is None else read_authorities(ca_file)

@@ -11,8 +11,8 @@ import numpy as np
 from shortlist.bundle.names import has_names, pad_names
 from shortlist.core.arrays import Array, to_id_array
 from shortlist.core.bias import Bias, BiasLike, parse_bias
-from shortlist.core.filters import Lists, check_list_rows, take_rows
-from shortlist.core.row_lists import NamedLists, RowLists
+from shortlist.core.filters import check_list_rows
+from shortlist.core.row_lists import Lists, NamedLists, RowLists, take_rows
 from shortlist.errors import BadInput
 from shortlist.wire.open_inference import BIAS, BIAS_IDS, LIST, OFFSETS, ROWS
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,9 @@ from shortlist.errors import BadInput
 
 from .arrays import to_id_array
 from .results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray
-from .row_lists import NO_LIST, RowLists
-
-MANY_TIMES = 16  # as many ids in a list as are looked up in it, and more, need no common order
+from .row_lists import NO_LIST, Lists, RowLists, are_empty, get_row_list, mark_members, take_rows
 
 IdLists = npt.ArrayLike | RowLists | None
-Lists = IdArray | RowLists  # [1 or B, m] int64 padded with -1, or a table that rows refer to
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +47,19 @@ class ClassFilter:
     def restricts(self) -> bool:
         """True if some list restricts what may be returned."""
         return not (self.allow is None and self.ban is None and self.hidden is None and self.forced is None)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its lists take."""
+        return sum(lists.nbytes for lists in (self.allow, self.ban, self.hidden) if lists is not None)
+
+    def hide(self, ids: IdArray) -> ClassFilter:
+        """The same filter that permits none of `ids` [1 or B, m] either, which -1 pads."""
+        if self.hidden is None:
+            return replace(self, hidden=ids)
+        rows = max(len(self.hidden), len(ids))
+        hidden = [np.broadcast_to(each, (rows, each.shape[1])) for each in (self.hidden, ids)]
+        return replace(self, hidden=np.concatenate(hidden, axis=1))
 
     def allow_list(self, row: int) -> IdArray | IntArray | None:
         """Return the row's allow list [m] without its padding, None where there is no allow list."""
@@ -171,58 +180,12 @@ def keep_members(lists: Lists, members: Members) -> Lists:
     if not isinstance(lists, RowLists):
         ids = np.where((lists >= 0) & members.permitted[lists], lists, NO_CLASS)
         return ids if ids.size else np.full((len(ids), 1), NO_CLASS)
-    kept = members.permitted[lists.ids]
-    offsets = np.concatenate([[0], np.cumsum(kept)])[lists.offsets]
-    if not (lists.numbers == NO_LIST).any():
-        return replace(lists, ids=lists.ids[kept], offsets=offsets)
-    ids = np.concatenate([lists.ids[kept], members.legal.astype(np.int32)])
-    numbers = np.where(lists.numbers == NO_LIST, len(offsets) - 1, lists.numbers)
-    return RowLists(ids, np.append(offsets, ids.size), numbers, int(ids.max(initial=NO_LIST)))
-
-
-@overload
-def take_rows(lists: IdArray | None, part: slice | IdArray) -> IdArray | None: ...
-
-
-@overload
-def take_rows(lists: Lists | None, part: slice | IdArray) -> Lists | None: ...
-
-
-def take_rows(lists: Lists | None, part: slice | IdArray) -> Lists | None:
-    """Return the lists of some rows; those that hold for all rows stay as they are."""
-    return lists if lists is None or len(lists) == 1 else lists[part]
-
-
-def get_row_list(lists: Lists | None, row: int) -> IdArray | IntArray | None:
-    """Return the ids of one row without padding; None where it has no list."""
-    if lists is None:
-        return None
-    return lists.get_row(row) if isinstance(lists, RowLists) else drop_padding(lists, row)
-
-
-def drop_padding(ids: IdArray, row: int) -> IdArray:
-    """Return the ids of one row of `ids` [1 or B, m], without the padding."""
-    row_ids: IdArray = ids[row if len(ids) > 1 else 0]
-    return row_ids if row_ids.min(initial=0) >= 0 else row_ids[row_ids >= 0]
-
-
-def sort_ids(ids: npt.ArrayLike) -> IdArray:
-    """`ids` [m] as int64, ascending and each once; what is in order already is not sorted again."""
-    plain = np.asarray(ids, np.int64)
-    return plain if bool((plain[1:] > plain[:-1]).all()) else np.unique(plain)
-
-
-def mark_members(ids: IdArray, others: IdArray | IntArray) -> BoolArray:
-    """[m]: which of `ids` [m], of which -1 is none, are among `others` [n]; few in many are looked up one by one."""
-    if others.size <= MANY_TIMES * ids.size:
-        return np.isin(ids, others)
-    if bool((others[1:] >= others[:-1]).all()):
-        marks: BoolArray = others[np.minimum(np.searchsorted(others, ids), others.size - 1)] == ids
-        return marks
-    table = np.zeros(max(int(others.max()), int(ids.max(initial=0))) + 1, bool)  # to sort them would take longer
-    table[others] = True
-    members: BoolArray = table[ids] & (ids >= 0)
-    return members
+    kept = lists.keep_ids(members.permitted[lists.ids], lists.largest_id)
+    if not (kept.numbers == NO_LIST).any():
+        return kept
+    ids = np.concatenate([kept.ids, members.legal.astype(np.int32)])
+    numbers = np.where(kept.numbers == NO_LIST, len(kept.offsets) - 1, kept.numbers)
+    return RowLists(ids, np.append(kept.offsets, ids.size), numbers, int(ids.max(initial=NO_LIST)))
 
 
 def mask_others(scores: FloatArray, ids: IdArray | IntArray) -> FloatArray:
@@ -238,14 +201,6 @@ def parse_filter(allow: IdLists, ban: IdLists, rows: int, classes: int) -> Class
     banned = parse_filter_lists("ban", ban, rows, classes)
     banned = None if banned is not None and are_empty(banned).all() else banned
     return UNRESTRICTED if allowed is None and banned is None else ClassFilter(allowed, banned)
-
-
-def are_empty(lists: Lists) -> BoolArray:
-    """[1 or B]: which lists hold no class."""
-    if isinstance(lists, RowLists):
-        return lists.are_empty()
-    empty: BoolArray = (lists == NO_CLASS).all(axis=1)
-    return empty
 
 
 def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> Lists | None:

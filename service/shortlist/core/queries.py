@@ -8,8 +8,8 @@ import numpy as np
 
 from .bias import Bias
 from .draws.sampling import Sampling
-from .filters import Lists
 from .results import BoolArray, DoubleArray, FloatArray, IdArray, IntArray, TopK, find_weakest_normalizer
+from .row_lists import Lists
 
 
 @dataclass(slots=True)  # not frozen: that costs a microsecond for each

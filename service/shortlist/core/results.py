@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,7 @@ class TopK:
             np.concatenate([part.scored for part in parts]),
             find_weakest_normalizer([part.normalizer for part in parts]),
             None if parts[0].labels is None else np.concatenate([part.labels for part in parts]),
-            join_risks([part.risk for part in parts]),
+            join_risks(parts),
             min((part.promise for part in parts if part.promise is not None), default=None),
             None if parts[0].scores is None else np.concatenate([part.scores for part in parts]),
             None if parts[0].names is None else np.concatenate([part.names for part in parts]),
@@ -74,10 +74,9 @@ class TopK:
 
     def complete_risk(self, classes: int) -> FloatArray:
         """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
-        if self.risk is not None:
-            return self.risk
-        is_exact = self.normalizer in PROVED_NORMALIZERS
-        return np.where(is_exact | (self.scored == classes), np.float32(0), np.float32(np.nan))
+        risk = make_unknown_risk(len(self.ids)) if self.risk is None else self.risk
+        is_exact = (self.normalizer in PROVED_NORMALIZERS) | (self.scored == classes)
+        return np.where(is_exact & np.isnan(risk), np.float32(0), risk)
 
 
 def find_weakest_normalizer(normalizers: list[str]) -> str:
@@ -124,9 +123,13 @@ class PlanResult:
     coverage: float = 1.0
 
     def put(self, rows: IdArray | list[int], other: PlanResult) -> None:
-        """Replace `rows` [b] of this result by those of `other` [b, k], in place."""
+        """Replace `rows` [b] by those of `other` [b, k], in place; their risk is NaN where it has none."""
         self.ids[rows], self.logits[rows] = other.ids, other.logits
         self.log_normalizer[rows], self.scored[rows] = other.log_normalizer, other.scored
+        if self.risk is None and other.risk is not None:
+            self.risk = make_unknown_risk(len(self.ids))
+        if self.risk is not None:
+            self.risk[rows] = np.nan if other.risk is None else other.risk
 
     def slice(self, start: int, stop: int, k: int) -> PlanResult:
         """Rows start..stop of a result without weights, and the k best classes of each."""
@@ -163,15 +166,21 @@ class PlanResult:
             np.concatenate([part.log_normalizer for part in parts]),
             np.concatenate([part.scored for part in parts]),
             join_weights(parts),
-            join_risks([part.risk for part in parts]),
+            join_risks(parts),
             min(part.coverage for part in parts),
         )
 
 
-def join_risks(risks: list[FloatArray | None]) -> FloatArray | None:
-    """The risks of the rows of all parts; None where a part has none."""
-    known = [risk for risk in risks if risk is not None]
-    return np.concatenate(known) if len(known) == len(risks) else None
+def join_risks(parts: Sequence[TopK | PlanResult]) -> FloatArray | None:
+    """The risks of the rows of all parts, NaN of a part that has none; None where no part has any."""
+    if all(part.risk is None for part in parts):
+        return None
+    return np.concatenate([make_unknown_risk(len(part.ids)) if part.risk is None else part.risk for part in parts])
+
+
+def make_unknown_risk(rows: int) -> FloatArray:
+    """[rows] float32, all NaN: the risk of rows of which nothing is estimated."""
+    return np.full(rows, np.nan, np.float32)
 
 
 def join_weights(parts: list[PlanResult]) -> FloatArray | None:

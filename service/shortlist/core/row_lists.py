@@ -1,9 +1,9 @@
-"""Lists of class ids, one behind the other: a table that rows refer to, without padding."""
+"""Lists of class ids for rows: a table that these refer to, without padding, or an array with a list for each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,11 @@ import numpy.typing as npt
 from shortlist.errors import BadInput
 
 from .arrays import to_id_array, to_numpy
-from .results import BoolArray, IdArray, IntArray
+from .results import NO_CLASS, BoolArray, IdArray, IntArray
 
 NO_LIST = -1  # the number of a row that has no list
 MAX_LIST_ID = np.iinfo(np.int32).max
+MANY_TIMES = 16  # as many ids in a list as are looked up in it, and more, need no common order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +80,11 @@ class RowLists:
         empty: BoolArray = (starts == ends) | (self.numbers == NO_LIST)
         return empty
 
+    def keep_ids(self, kept: BoolArray, largest_id: int) -> RowLists:
+        """The same lists of those ids alone that `kept` [m] marks in `ids`; none of them is over `largest_id`."""
+        offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
+        return replace(self, ids=self.ids[kept], offsets=offsets, largest_id=largest_id)
+
     def keep_used_lists(self) -> RowLists:
         """The same lists of the same rows, in a table of those alone that some row has."""
         used, places = np.unique(self.numbers[self.numbers >= 0], return_inverse=True)
@@ -87,6 +93,9 @@ class RowLists:
         numbers[self.numbers >= 0] = places
         offsets = np.cumsum([0, *(part.size for part in parts)])
         return RowLists(np.concatenate([np.empty(0, np.int32), *parts]), offsets, numbers, self.largest_id)
+
+
+Lists = IdArray | RowLists  # [1 or B, m] int64 padded with -1, or a table that rows refer to
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +111,59 @@ class NamedLists:
     def __getitem__(self, part: slice | IdArray) -> NamedLists:
         """The same lists for some of the rows."""
         return self if self.numbers is None else NamedLists(self.name, self.numbers[part])
+
+
+@overload
+def take_rows(lists: IdArray | None, part: slice | IdArray) -> IdArray | None: ...
+
+
+@overload
+def take_rows(lists: Lists | None, part: slice | IdArray) -> Lists | None: ...
+
+
+def take_rows(lists: Lists | None, part: slice | IdArray) -> Lists | None:
+    """Return the lists of some rows; those that hold for all rows stay as they are."""
+    return lists if lists is None or len(lists) == 1 else lists[part]
+
+
+def get_row_list(lists: Lists | None, row: int) -> IdArray | IntArray | None:
+    """Return the ids of one row without padding; None where it has no list."""
+    if lists is None:
+        return None
+    return lists.get_row(row) if isinstance(lists, RowLists) else drop_padding(lists, row)
+
+
+def drop_padding(ids: IdArray, row: int) -> IdArray:
+    """Return the ids of one row of `ids` [1 or B, m], without the padding."""
+    row_ids: IdArray = ids[row if len(ids) > 1 else 0]
+    return row_ids if row_ids.min(initial=0) >= 0 else row_ids[row_ids >= 0]
+
+
+def are_empty(lists: Lists) -> BoolArray:
+    """[1 or B]: which lists hold no class."""
+    if isinstance(lists, RowLists):
+        return lists.are_empty()
+    empty: BoolArray = (lists == NO_CLASS).all(axis=1)
+    return empty
+
+
+def sort_ids(ids: npt.ArrayLike) -> IdArray:
+    """`ids` [m] as int64, ascending and each once; what is in order already is not sorted again."""
+    plain = np.asarray(ids, np.int64)
+    return plain if bool((plain[1:] > plain[:-1]).all()) else np.unique(plain)
+
+
+def mark_members(ids: IdArray, others: IdArray | IntArray) -> BoolArray:
+    """[m]: which of `ids` [m], of which -1 is none, are among `others` [n]; few in many are looked up one by one."""
+    if others.size <= MANY_TIMES * ids.size:
+        return np.isin(ids, others)
+    if bool((others[1:] >= others[:-1]).all()):
+        marks: BoolArray = others[np.minimum(np.searchsorted(others, ids), others.size - 1)] == ids
+        return marks
+    table = np.zeros(max(int(others.max()), int(ids.max(initial=0))) + 1, bool)  # to sort them would take longer
+    table[others] = True
+    members: BoolArray = table[ids] & (ids >= 0)
+    return members
 
 
 def to_flat_ids(what: str, values: Any) -> IdArray:

@@ -9,10 +9,10 @@ import numpy as np
 from shortlist.core.arrays import to_float_array, to_id_array, to_numpy
 from shortlist.core.bias import BiasLike, parse_bias
 from shortlist.core.checks import parse_whole_number
-from shortlist.core.filters import Lists, check_list_rows
+from shortlist.core.filters import check_list_rows
 from shortlist.core.queries import BeamQuery
 from shortlist.core.results import BoolArray, DoubleArray, IdArray
-from shortlist.core.row_lists import RowLists
+from shortlist.core.row_lists import Lists, RowLists
 from shortlist.errors import BadInput
 
 MAX_COUNT = 1 << 31  # of beams, continuations and tokens: more than any request has

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.core.filters import UNRESTRICTED
-from shortlist.core.results import NO_CLASS, FloatArray, IdArray
+from shortlist.core.results import NO_CLASS, DoubleArray, FloatArray, IdArray
 from shortlist.core.rounding import UNIT_ROUNDOFF
 from shortlist.head import Head
 
 from .ranking import rank_scores
-from .statistics import Doubles, mark_hits
+from .statistics import mark_hits
 
 TIE_ROUNDOFFS = 16  # of the largest score of a row: scores that differ by less are equal
 
@@ -30,10 +30,10 @@ class AnswerFigures:
     log-probabilities that were answered, and the largest.
     """
 
-    hits: dict[int, Doubles]
-    lost: dict[int, Doubles]
-    mean_error: Doubles
-    max_error: Doubles
+    hits: dict[int, DoubleArray]
+    lost: dict[int, DoubleArray]
+    mean_error: DoubleArray
+    max_error: DoubleArray
 
 
 def judge_answers(
@@ -61,13 +61,13 @@ def judge_answers(
     )
 
 
-def measure_errors(logprobs: FloatArray, exact_logprobs: Doubles, ids: IdArray) -> Doubles:
+def measure_errors(logprobs: FloatArray, exact_logprobs: DoubleArray, ids: IdArray) -> DoubleArray:
     """[b, m]: |error| of log-probabilities, nats; 0 beside an id of -1."""
     with np.errstate(invalid="ignore"):  # -inf beside -1
         return np.where(ids == NO_CLASS, 0.0, np.abs(logprobs - exact_logprobs))
 
 
-def join_equal(scores: Doubles) -> Doubles:
+def join_equal(scores: DoubleArray) -> DoubleArray:
     """`scores` [b, m] in which those that rounding alone may tell apart have the larger one's value."""
     order = np.argsort(-scores, axis=1, kind="stable")
     ranked = np.take_along_axis(scores, order, axis=1)
@@ -80,7 +80,7 @@ def join_equal(scores: Doubles) -> Doubles:
     return joined
 
 
-def sort_distinct(ids: IdArray, scores: Doubles, count: int) -> tuple[Doubles, int, IdArray]:
+def sort_distinct(ids: IdArray, scores: DoubleArray, count: int) -> tuple[DoubleArray, int, IdArray]:
     """The arguments by which `rank_scores` ranks the `count` best of `ids` [b, m], in which a class may stand twice."""
     order = np.argsort(ids, axis=1, kind="stable")
     classes, values = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Strict
-from shortlist.core.results import NO_CLASS, IdArray, TopK
+from shortlist.core.results import NO_CLASS, DoubleArray, IdArray, TopK
 from shortlist.errors import BadInput
 from shortlist.head import Head
 
 from . import statistics
-from .statistics import PRECISION_DEPTHS, Bools, Doubles, Share, Summary, mark_hits
+from .statistics import PRECISION_DEPTHS, Bools, Share, Summary, mark_hits
 
 COMPARED_K = 5
 DIFFERENCE_PERCENTILES = (50, 99, 100)
@@ -117,7 +117,7 @@ def mark_common_classes(ids: IdArray, others: IdArray) -> Bools:
     return np.asarray(mark_hits(others, ids, width) & (ids != NO_CLASS))
 
 
-def subtract_logprobs(first: TopK, second: TopK) -> Doubles:
+def subtract_logprobs(first: TopK, second: TopK) -> DoubleArray:
     """[m]: second minus first, nats, of every class that both heads returned for a row."""
     same = (first.ids[:, :, None] == second.ids[:, None]) & (first.ids[:, :, None] != NO_CLASS)
     row, place, other = np.nonzero(same)

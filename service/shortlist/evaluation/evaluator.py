@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Quality, Strict
-from shortlist.core.results import IdArray
+from shortlist.core.results import DoubleArray, IdArray
 from shortlist.head import Head
 
 from . import statistics
@@ -33,7 +33,7 @@ from .measurement import (
     measure_dense_share,
     read_chunks,
 )
-from .statistics import PRECISION_DEPTHS, Doubles, Share, Summary
+from .statistics import PRECISION_DEPTHS, Share, Summary
 
 MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one
@@ -184,7 +184,7 @@ def summarize_rows(
     )
 
 
-def summarize_depth(hits: Doubles, risk: Doubles) -> Depth:
+def summarize_depth(hits: DoubleArray, risk: DoubleArray) -> Depth:
     """P@k of requests for k classes, and what their risks had said; none where a row has none."""
     precision = statistics.estimate_share(hits)
     missed = 1 - precision.mean
@@ -197,7 +197,7 @@ def summarize_depth(hits: Doubles, risk: Doubles) -> Depth:
     return Depth(rows=len(hits), precision=precision, missed=missed, risk=float(risk.mean()), bands=bands)
 
 
-def split_by_risk(risk: Doubles) -> list[IdArray]:
+def split_by_risk(risk: DoubleArray) -> list[IdArray]:
     """Positions of the rows of each band, by falling `risk` [n]; the last band takes what is left over."""
     order = np.argsort(-risk, kind="stable")
     band = np.floor(risk[order].cumsum() / BAND_MISSES).astype(np.int64)
@@ -219,7 +219,7 @@ def summarize_hits(truth: TruthRows) -> Summary | None:
     return statistics.summarize(truth.error[hits], LOGPROB_PERCENTILES) if hits.any() else None
 
 
-def summarize_any(values: Doubles | None, *percentiles: int) -> Summary | None:
+def summarize_any(values: DoubleArray | None, *percentiles: int) -> Summary | None:
     """Mean and percentiles of a figure, where it was measured."""
     return None if values is None else statistics.summarize(values, percentiles)
 

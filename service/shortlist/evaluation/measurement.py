@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult
+from shortlist.core.results import DoubleArray, FloatArray, IdArray, PlanResult
 from shortlist.errors import BadInput
 from shortlist.head import Head
 
 from . import statistics
 from .ranking import TrueClasses
-from .statistics import PRECISION_DEPTHS, Doubles, choose_depths, mark_hits
+from .statistics import PRECISION_DEPTHS, choose_depths, mark_hits
 from .truth import Ranking, check_logits, check_sizes, rank_logits
 
 COVERAGE_SIZES = (10, 50, 100, 500, 1000)  # classes; SVD-softmax, Tables 1 and 2
@@ -44,8 +44,8 @@ class Chunk:
 class AskedRows:
     """Requests for k classes. hits: [b], share of the k true ones returned. risk: [b], NaN where none is estimated."""
 
-    hits: Doubles
-    risk: Doubles
+    hits: DoubleArray
+    risk: DoubleArray
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ class TruthRows:
     asked: of the k that were asked for by themselves.
     """
 
-    hits: dict[int, Doubles]
-    coverage: dict[int, Doubles]
-    order_kept: Doubles
-    z_ratio: Doubles
-    error: Doubles
-    kl: Doubles | None
+    hits: dict[int, DoubleArray]
+    coverage: dict[int, DoubleArray]
+    order_kept: DoubleArray
+    z_ratio: DoubleArray
+    error: DoubleArray
+    kl: DoubleArray | None
     asked: dict[int, AskedRows]
 
 
@@ -75,16 +75,16 @@ class TargetRows:
     the log-probability that is answered for that class alone.
     """
 
-    hits: dict[int, Doubles]
-    nll: Doubles | None
-    scored_nll: Doubles | None
+    hits: dict[int, DoubleArray]
+    nll: DoubleArray | None
+    scored_nll: DoubleArray | None
 
 
 @dataclass(frozen=True)
 class RowFigures:
     """Every figure of each row; None where it cannot be had. scored: [b], classes scored by the plan."""
 
-    scored: Doubles
+    scored: DoubleArray
     truth: TruthRows | None
     head_targets: TargetRows | None
     dense_targets: TargetRows | None
@@ -200,26 +200,26 @@ def ask_depth(head: Head, contexts: FloatArray, true: TrueClasses, k: int) -> As
     return AskedRows(mark_hits(top.ids, true, k).mean(axis=1), risk)
 
 
-def count_true_candidates(head: Head, chunk: Chunk, true: TrueClasses, size: int) -> Doubles:
+def count_true_candidates(head: Head, chunk: Chunk, true: TrueClasses, size: int) -> DoubleArray:
     """[b]: how many of the first `size` of `true` are among as many that the head returns when asked for them."""
     top = chunk.top if size == chunk.top.ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter())
     return np.asarray(mark_hits(top.ids, true, size).sum(axis=1), np.float64)
 
 
-def measure_errors(top: PlanResult, true_logits: FloatArray, true: Ranking) -> Doubles:
+def measure_errors(top: PlanResult, true_logits: FloatArray, true: Ranking) -> DoubleArray:
     """[b, k]: |error| of the log-probabilities returned, nats; 0 beside an id of -1."""
     logprobs = top.logits - top.log_normalizer[:, None]
     true_logprobs = np.take_along_axis(true_logits, np.maximum(top.ids, 0), axis=1) - true.log_normalizer[:, None]
     return np.where(top.ids < 0, 0.0, np.abs(logprobs - true_logprobs)).astype(np.float64)
 
 
-def score_targets(head: Head, contexts: FloatArray, targets: IdArray) -> Doubles:
+def score_targets(head: Head, contexts: FloatArray, targets: IdArray) -> DoubleArray:
     """[b]: NLL of `targets` [b] by the log-probabilities that the plan answers for them, as /v1/score does."""
     return -head.score(head.plan, contexts, targets[:, None])[:, 0].astype(np.float64)
 
 
 def measure_targets(
-    ids: IdArray, logits: FloatArray | None, scored_nll: Doubles | None, targets: IdArray
+    ids: IdArray, logits: FloatArray | None, scored_nll: DoubleArray | None, targets: IdArray
 ) -> TargetRows:
     """Whether `targets` [b] are among the first k of `ids` [b, m], and their NLL under `logits` [b, V].
 

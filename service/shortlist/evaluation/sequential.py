@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .statistics import Doubles, Share
+from shortlist.core.results import DoubleArray
+
+from .statistics import Share
 
 ODDS_FACTORS = (1.5, 2.0, 3.0, 5.0, 10.0)  # by how much the odds of a miss may have grown: a bet is laid on each
 FALSE_ALARM_ROWS = 1e6  # rows between two false alarms, in the mean, at least
@@ -25,7 +27,7 @@ MIXTURE = (0.5, 0.5)  # of the interval: a beta distribution over the share
 BISECTIONS = 50
 
 
-def choose_stakes(misses: float) -> Doubles:
+def choose_stakes(misses: float) -> DoubleArray:
     """[j]: the stake of each bet against a mean share of misses in (0, 1), one for each of `ODDS_FACTORS`.
 
     A bet wins most where the odds of a miss are so many times those of `misses`.
@@ -34,7 +36,7 @@ def choose_stakes(misses: float) -> Doubles:
     return np.asarray((odds / (1 + odds) / misses - 1) / (1 - misses))
 
 
-def add_evidence(evidence: Doubles, row_misses: Doubles, misses: float, stakes: Doubles) -> Doubles:
+def add_evidence(evidence: DoubleArray, row_misses: DoubleArray, misses: float, stakes: DoubleArray) -> DoubleArray:
     """The evidence [..., j] of bets on a change at any row so far, after one more row.
 
     row_misses: [...], the share that the row missed. A. N. Shiryaev (1963) and S. W. Roberts (1966) sum over the rows
@@ -58,8 +60,8 @@ class FallDetector:
     false_alarm_rows: float = FALSE_ALARM_ROWS
     alarms: int = 0
     quiet_rows: int = 0
-    evidence: Doubles = field(init=False)
-    stakes: Doubles = field(init=False)
+    evidence: DoubleArray = field(init=False)
+    stakes: DoubleArray = field(init=False)
 
     def __post_init__(self) -> None:
         self.misses = max(1 - self.promise, MIN_MISSES)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Strict
-from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.results import DoubleArray, FloatArray, IdArray
 
 from .ranking import TrueClasses
 
@@ -23,7 +23,6 @@ MIN_SPREAD_ROWS = 30  # with fewer rows their variance is not to be trusted
 MIN_SPREAD = 1e-3  # of a binomial's variance: rows that are all alike are still no proof
 
 Bools = npt.NDArray[np.bool_]
-Doubles = npt.NDArray[np.float64]
 Summary = dict[str, float]
 
 
@@ -76,7 +75,7 @@ def choose_depths(classes: int) -> list[int]:
     return [k for k in PRECISION_DEPTHS if k <= classes]
 
 
-def estimate_share(hits: Doubles) -> Share:
+def estimate_share(hits: DoubleArray) -> Share:
     """Mean of per-row shares `hits` [n] in 0..1, n >= 1, with its 95 % interval.
 
     The interval is that of `bound_mean` for as many independent rows as would spread like these do: means of several
@@ -103,14 +102,14 @@ def summarize(values: npt.NDArray[np.floating] | npt.NDArray[np.integer], percen
     return {"mean": float(values.mean())} | dict(zip(names, points.tolist(), strict=True))
 
 
-def compute_log_normalizers(logits: FloatArray) -> Doubles:
+def compute_log_normalizers(logits: FloatArray) -> DoubleArray:
     """[b, V] -> [b]: log of the sum of exp(logit), in float64; a row at a time, so that memory stays small."""
     peaks = logits.max(axis=1).astype(np.float64)
     sums = [np.exp(row - peak).sum() for row, peak in zip(logits, peaks, strict=True)]
     return np.asarray(peaks + np.log(sums))
 
 
-def compute_divergences(exact: FloatArray, estimated: FloatArray) -> Doubles:
+def compute_divergences(exact: FloatArray, estimated: FloatArray) -> DoubleArray:
     """[b]: KL(softmax(exact) || softmax(estimated)) in nats, of logits [b, V].
 
     Infinite where `estimated` gives probability 0 to a class that has some under `exact`. In float64: a good head's
@@ -127,19 +126,19 @@ def compute_divergences(exact: FloatArray, estimated: FloatArray) -> Doubles:
     return divergences
 
 
-def compute_nll(logits: FloatArray, targets: IdArray) -> Doubles:
+def compute_nll(logits: FloatArray, targets: IdArray) -> DoubleArray:
     """[b]: minus the log-probability, in nats, of `targets` [b] under softmax(logits [b, V])."""
     target_logits = np.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
     return np.asarray(compute_log_normalizers(logits) - target_logits)
 
 
-def compute_perplexity(nll: Doubles) -> float:
+def compute_perplexity(nll: DoubleArray) -> float:
     """Exp of the mean of `nll` [n], nats; infinite where that is too large for a number."""
     with np.errstate(over="ignore"):
         return float(np.exp(nll.mean()))
 
 
-def compute_ratios(estimated: npt.NDArray[np.floating], exact: npt.NDArray[np.floating]) -> Doubles:
+def compute_ratios(estimated: npt.NDArray[np.floating], exact: npt.NDArray[np.floating]) -> DoubleArray:
     """[b]: Z~/Z of normalizers given by their logarithms."""
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(estimated - exact), np.float64)

@@ -16,7 +16,7 @@ from shortlist.plans.common.base import Plan, map_chunks
 from shortlist.plans.common.list_costs import MOST_ASKED
 from shortlist.plans.common.list_ways import count_asked, search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
-from shortlist.plans.common.sampling import draw_from_best, draw_from_distribution
+from shortlist.plans.common.sampling import draw_from_distribution
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
 from .search import BaseLayer, correct_normalizer, overlay_logits, search_changed
@@ -92,7 +92,7 @@ class LiveHead(Head):
 
         def sum_rest(rows: FloatArray) -> FloatArray:
             assert exact is not None
-            return np.concatenate(map_chunks(exact, rows, lambda some, _: sum_base(exact, some, changes)))
+            return np.concatenate(map_chunks(exact.max_rows(), rows, lambda some, _: sum_base(exact, some, changes)))
 
         is_estimate = plan is self.plan and self.manifest.normalizer not in PROVED_NORMALIZERS
         return BaseLayer(score, None if exact is None else sum_rest, is_estimate)
@@ -132,12 +132,8 @@ class LiveHead(Head):
     def draw(self, rows: FloatArray, sampling: Sampling, class_filter: ClassFilter, bias: Bias | None) -> TopK:
         """As `Head.draw`; draws from all classes are of the dense layer's logits and those of changed items."""
         changes = self.items.read()
-        if changes is None:
+        if changes is None or sampling.top_k is not None:
             return super().draw(rows, sampling, class_filter, bias)
-        if sampling.top_k is not None:
-            plan, normalizer = self.choose_sample_plan(len(rows), sampling.top_k, bias)
-            best = self.run(plan, rows, sampling.top_k, class_filter, bias)
-            return make_topk(draw_from_best(best, sampling), normalizer)
         plan, normalizer = self.choose_plan(1, 1, exact=True, proof=False)
 
         def draw_chunk(contexts: FloatArray, start: int) -> PlanResult:
@@ -147,7 +143,7 @@ class LiveHead(Head):
             lists = class_filter.slice_rows(start, stop)
             return draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
 
-        return make_topk(PlanResult.concat(map_chunks(plan, rows, draw_chunk)), normalizer)
+        return make_topk(PlanResult.concat(map_chunks(plan.max_rows(), rows, draw_chunk)), normalizer)
 
 
 def choose_asked(plan: Plan, k: int, changes: Snapshot) -> int | None:

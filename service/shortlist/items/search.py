@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.core.filters import ClassFilter, Lists
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult
-from shortlist.core.row_lists import RowLists
-from shortlist.plans.common.list_ways import put_rows
+from shortlist.core.row_lists import Lists, RowLists
 
 from .overlay import GONE, NOT_CHANGED, Snapshot
 from .table import repeat_rows
@@ -85,7 +84,7 @@ def search_changed(
     result = merge(found, contexts, k, lists)
     left = (result.scored < 0).nonzero()[0]
     if left.size:
-        put_rows(result, left, merge_found(search, found.take(left), question.take(left), changes, layer))
+        result.put(left, merge_found(search, found.take(left), question.take(left), changes, layer))
     return result
 
 
@@ -105,7 +104,7 @@ def merge_found(
     if len(short) == len(contexts):
         best = search(contexts, k, hide_changed(base_lists, changes))
     elif short.size:
-        put_rows(best, short, search(contexts[short], k, hide_changed(base_lists.take(short), changes)))
+        best.put(short, search(contexts[short], k, hide_changed(base_lists.take(short), changes)))
     return merge_changed(best, contexts, changes, lists, layer)
 
 
@@ -131,7 +130,7 @@ def keep_base_lists(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter
     permitted = class_filter.permitted
     if permitted is not None:
         permitted = permitted[: changes.base_classes]
-        allow = None if allow is None else drop_padding(allow)
+        allow = None if allow is None else trim_members(allow)
     forced, hidden = class_filter.forced, class_filter.hidden
     if hidden is not None:
         hidden = np.where(hidden < changes.base_classes, hidden, NO_CLASS)
@@ -142,13 +141,9 @@ def keep_base_lists(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter
 
 def hide_changed(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:
     """A filter of the bundle's own classes, by which none is found that was changed."""
-    ban, hidden = class_filter.ban, class_filter.hidden
-    if ban is None and hidden is None and class_filter.forced is None:
+    if class_filter.ban is None and class_filter.hidden is None and class_filter.forced is None:
         return replace(class_filter, ban=changes.hidden)  # searched fastest
-    if hidden is None:
-        return replace(class_filter, hidden=changes.hidden)
-    both = [np.broadcast_to(ids, (len(hidden), ids.shape[1])) for ids in (hidden, changes.hidden)]
-    return replace(class_filter, hidden=np.concatenate(both, axis=1))
+    return class_filter.hide(changes.hidden)
 
 
 def keep_base_ids(lists: Lists | None, classes: int) -> Lists | None:
@@ -157,14 +152,10 @@ def keep_base_ids(lists: Lists | None, classes: int) -> Lists | None:
         return None
     if not isinstance(lists, RowLists):
         return np.where(lists < classes, lists, NO_CLASS) if lists.size and lists.max() >= classes else lists
-    if lists.largest_id < classes:
-        return lists
-    kept = lists.ids < classes
-    offsets = np.concatenate([[0], np.cumsum(kept)])[lists.offsets]
-    return RowLists(lists.ids[kept], offsets, lists.numbers, classes - 1)
+    return lists if lists.largest_id < classes else lists.keep_ids(lists.ids < classes, classes - 1)
 
 
-def drop_padding(members: Lists) -> Lists:
+def trim_members(members: Lists) -> Lists:
     """The list of a named set without padding, but for that of an empty one."""
     if not isinstance(members, np.ndarray) or members[0, -1] != NO_CLASS:
         return members

@@ -23,13 +23,12 @@ import math
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import CERTIFICATE_FILE, Bundle
 from shortlist.core.bias import Bias
 from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.results import DoubleArray, FloatArray, IdArray, PlanResult, empty_result
 from shortlist.core.rounding import Rounding
 from shortlist.kernels.proofs import ANCHOR_CLASSES, MAX_RESCORED_DIVISOR, CompiledProofs
 from shortlist.plans.common.base import Plan, chunk_rows
@@ -41,16 +40,14 @@ from .proof import COVER_NATS, count_first
 
 ESTIMATE_BYTES = 16 << 20  # estimates of one chunk of rows
 
-Doubles = npt.NDArray[np.float64]
-
 
 class Proofs(Protocol):
     """What proves: loops, or a graph and numpy."""
 
-    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
+    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, DoubleArray]:
         """The k best permitted classes of `contexts` [B, d], and by how many nats log-probabilities may be off, [B]."""
 
-    def normalize(self, contexts: FloatArray) -> tuple[FloatArray, Doubles]:
+    def normalize(self, contexts: FloatArray) -> tuple[FloatArray, DoubleArray]:
         """Log-normalisers [B] of `contexts` [B, d], as of all proofs, and by how many nats they may be off, [B]."""
 
     def holds(self, contexts: FloatArray, logits: FloatArray) -> bool:
@@ -88,11 +85,11 @@ class CertifiedPlan(Plan):
             result.put([row], self.dense.topk(contexts[some], k, class_filter.slice_rows(row, row + 1)))
         return result
 
-    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
+    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, DoubleArray]:
         """The k best of `contexts` [B, d], and by how many nats log-probabilities may be off, [B]; as of `Proofs`."""
         return self.proofs.prove(contexts, k, class_filter)
 
-    def normalize(self, contexts: FloatArray, ids: IdArray) -> tuple[FloatArray, Doubles, Doubles]:
+    def normalize(self, contexts: FloatArray, ids: IdArray) -> tuple[FloatArray, DoubleArray, DoubleArray]:
         """Log-normalisers [B], as of `Proofs`, by how much they may be off, and logits of `ids` [B, m] at most, [B]."""
         rows = zip(contexts, np.maximum(ids, 0), strict=True)
         slacks = [float(self.rounding.measure_slack(*row).max(initial=0)) for row in rows]
@@ -128,7 +125,7 @@ class CertifiedPlan(Plan):
             values[some] = self.dense.compute_log_normalizer(contexts[some], ids[some], logits[some])
         return values
 
-    def list_undecided(self, errors: Doubles) -> list[int]:
+    def list_undecided(self, errors: DoubleArray) -> list[int]:
         """The rows that may be off by more nats than the tolerance; `errors` [B] may be infinite or NaN."""
         rows: list[int] = (~(errors <= self.tolerance)).nonzero()[0].tolist()
         return rows

@@ -15,13 +15,12 @@ under lists, all components score the frequent classes once more.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.bias import Bias
 from shortlist.core.draws.sampling import Sampling
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.results import NO_CLASS, BoolArray, DoubleArray, FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.mixture import Previewed
 from shortlist.plans.common.base import Plan
 from shortlist.plans.common.normalizer import cover_classes
@@ -33,8 +32,6 @@ from .proof import COVER_NATS
 NORMALIZER_CLASSES = 16  # frequent classes whose logits are exact in normalisers, and those that may be as good
 MOST_FREQUENT_ERROR = 0.05  # nats by which the frequent part of a sum may be off: rows of more are scored exactly
 
-Doubles = npt.NDArray[np.float64]
-
 
 class CertifiedMixture(CertifiedPlan):
     """Proofs among the rare classes, and all components for the rows that they do not decide."""
@@ -45,7 +42,7 @@ class CertifiedMixture(CertifiedPlan):
         assert isinstance(fallback, WholePlan)
         self.whole, self.front = fallback, fallback.front
 
-    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
+    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, DoubleArray]:
         seen, errors = self.preview(contexts)
         frequent = self.rank_frequent(contexts, seen, k, class_filter)
         rare, rare_errors = self.proofs.prove(seen.means, k, class_filter)
@@ -53,7 +50,7 @@ class CertifiedMixture(CertifiedPlan):
             errors[has_excess(frequent)] = np.inf
         return merge_parts(frequent, rare, k), np.maximum(errors, rare_errors)
 
-    def preview(self, contexts: FloatArray) -> tuple[Previewed, Doubles]:
+    def preview(self, contexts: FloatArray) -> tuple[Previewed, DoubleArray]:
         """What the front says of `contexts` [B, d], and by how many nats the frequent part of sums may be off, [B]."""
         seen = self.front.preview(contexts, NORMALIZER_CLASSES, errors=True)
         errors = np.zeros(len(contexts)) if seen.errors is None else seen.errors
@@ -75,7 +72,7 @@ class CertifiedMixture(CertifiedPlan):
         result.log_normalizer = normalizers
         return result
 
-    def normalize(self, contexts: FloatArray, ids: IdArray) -> tuple[FloatArray, Doubles, Doubles]:
+    def normalize(self, contexts: FloatArray, ids: IdArray) -> tuple[FloatArray, DoubleArray, DoubleArray]:
         seen, frequent_errors = self.preview(contexts)
         frequent = self.whole.rank(seen.logits, 1, self.front.frequent).log_normalizer
         values, errors, slacks = super().normalize(seen.means, self.keep_rare(ids))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.results import DoubleArray, FloatArray, IdArray, PlanResult, empty_result
 from shortlist.core.rounding import UNIT_ROUNDOFF, Rounding
 from shortlist.kernels.proofs import ANCHOR_CLASSES, MAX_RESCORED_DIVISOR
 from shortlist.plans.common.base import take_best
@@ -33,8 +32,6 @@ from .proof import (
 
 USELESS_SPREAD = 50.0  # nats: a bound that says nothing
 
-Doubles = npt.NDArray[np.float64]
-
 
 class GraphProofs:
     """bounds.onnx: `context` [B, d] -> `estimate` [B, V], `spread` [B, 1]. Threads may share it.
@@ -52,7 +49,7 @@ class GraphProofs:
         self.largest_scale = float(scale.max())
         self.powers = np.stack([np.ones_like(scale), scale, scale**2])
 
-    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
+    def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, DoubleArray]:
         """The k best permitted classes of `contexts` [B, d], and by how many nats log-probabilities may be off, [B].
 
         An error that is infinite or NaN: the bounds do not decide the row, whose result is not to be used.
@@ -65,7 +62,7 @@ class GraphProofs:
                 errors[row] = proof.error
         return result, errors
 
-    def normalize(self, contexts: FloatArray) -> tuple[FloatArray, Doubles]:
+    def normalize(self, contexts: FloatArray) -> tuple[FloatArray, DoubleArray]:
         """Log-normalisers [B] of `contexts` [B, d], as of all proofs, and by how many nats they may be off, [B]."""
         values, errors = np.zeros(len(contexts), np.float32), np.full(len(contexts), np.inf)
         for row, bounds in enumerate(self.bound_rows(contexts)):

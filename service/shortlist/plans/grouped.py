@@ -149,20 +149,14 @@ class GroupedPlan(Plan):
         Marks of few of a row's best classes are then read as the list that they are.
         """
         assert self.compiled is not None
-        risk = np.empty(0, np.float32) if result.risk is None else result.risk  # no rows have none
-        left = (risk > SURE_MISS).nonzero()[0].tolist()
-        exact = self.find_exact(k) if left else None
-        if exact is None and class_filter.permitted is None:
-            return
+        left = [] if result.risk is None else (result.risk > SURE_MISS).nonzero()[0].tolist()  # no rows have none
         for row in left:
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
-            if exact is None:
-                own = self.compiled(some, self.plan_search(k, restricts=True), lists.without_marks())
-                result.put([row], own)
-                risk[row] = risk[row] if own.risk is None or np.isnan(own.risk[0]) else own.risk[0]
-            else:
-                result.put([row], exact.topk(some, k, lists))
-                risk[row] = 0.0
+            answer = self.search_exactly(some, k, lists)
+            if answer is None and lists.permitted is not None:
+                answer = self.compiled(some, self.plan_search(k, restricts=True), lists.without_marks())
+            if answer is not None:
+                result.put([row], answer)
 
     def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise.

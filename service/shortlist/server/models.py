@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
-from shortlist.core.checks import cut
 from shortlist.core.results import FloatArray, Labels
-from shortlist.errors import BundleError, NotReady, ShortlistError
-from shortlist.evaluation.canary import check_canary
+from shortlist.errors import NotReady
+from shortlist.evaluation.checked_head import explain_failures, load_and_check, open_bundle
 from shortlist.head import Head
 from shortlist.items.store import ItemStore
 from shortlist.wire.open_inference import LABELS, NAMES
@@ -27,42 +24,6 @@ WARM_K = 10  # classes asked for
 log = logging.getLogger(__name__)
 
 
-class CheckedHead(NamedTuple):
-    """A head that passed its canary, the open bundle that it was made of, and P@k of the calibration's rows."""
-
-    head: Head
-    bundle: Bundle
-    precision: float
-
-
-@contextlib.contextmanager
-def explain_failures(folder: Path) -> Iterator[None]:
-    """Turn failures that nobody foresaw, of a bundle or of the runtime, into BundleError: others are served then."""
-    try:
-        yield
-    except ShortlistError:
-        raise
-    except Exception as error:
-        log.exception("%s could not be loaded", folder)
-        raise BundleError(
-            f"{folder} cannot be served ({type(error).__name__}: {cut(error)}): export it again"
-        ) from error
-
-
-def open_bundle(folder: Path) -> Bundle:
-    """Open a bundle and verify every file; raises ShortlistError, also for failures nobody foresaw."""
-    with explain_failures(folder):
-        return Bundle(folder)
-
-
-def load_and_check(folder: Path, device: str | None = None, threads: int | None = None) -> CheckedHead:
-    """Open a bundle, verify every file, replay its canary; raises ShortlistError, also for failures nobody foresaw."""
-    bundle = open_bundle(folder)
-    with explain_failures(folder):
-        head = Head(bundle, device, threads)
-        return CheckedHead(head, bundle, check_canary(head, bundle))
-
-
 def warm_up_head(head: Head, contexts: FloatArray) -> None:
     """Search some of `contexts` [n, d] in batches of the commonest sizes: the first request is not the slowest then."""
     k = min(WARM_K, head.manifest.max_k)
@@ -71,6 +32,9 @@ def warm_up_head(head: Head, contexts: FloatArray) -> None:
             head.topk(contexts[:batch], k)
             if head.exact is not None:
                 head.topk(contexts[:batch], k, exact=True)
+    head.label_array  # noqa: B018 - laid out now
+    if head.plan.tally is not None:
+        head.plan.tally.reset()  # these calls are no requests
 
 
 class Model:
@@ -84,10 +48,15 @@ class Model:
         self.delays_readiness = delays_readiness
         self.state: State = "loading"
         self.reason = "it is still loading"
-        self.labels: Labels | None = None
         self.bundle: Bundle | None = None
         self._head: Head | None = None
         self.changing = threading.Lock()  # of the head: another thread may load one
+
+    @property
+    def labels(self) -> Labels | None:
+        """The label array of the warmed head; None where it has no labels, or where there is no head."""
+        head = self._head
+        return None if head is None else head.label_array
 
     @property
     def text_outputs(self) -> list[str]:
@@ -130,12 +99,13 @@ class Model:
 
         bundle: verified before; None to open the folder's. items: of the changes that the head has; None for none.
         """
-        head, labels, bundle = prepare_head(bundle or open_bundle(self.folder), device, threads)
+        bundle = bundle or open_bundle(self.folder)
+        head = prepare_head(bundle, device, threads)
         # a bundle may have been copied to another name or version: the folder's is what is served
         head = head.with_identity(self.name, self.version)
         head = head if items is None else items.attach(head)
         with self.changing:
-            self._head, self.labels, self.bundle = head, labels, bundle
+            self._head, self.bundle = head, bundle
         self.state, self.reason = "ready", ""
         log.info("%s is ready on %s: %s", self, head.device, head.manifest.method)
 
@@ -155,17 +125,13 @@ class Model:
         """Serve no more, and free the memory once running requests are done."""
         self.state, self.reason = "unloaded", "unloaded"
         self.delays_readiness = False
-        self._head = self.labels = self.bundle = None
+        self._head = self.bundle = None
         log.info("%s is unloaded", self)
 
 
-def prepare_head(bundle: Bundle, device: str | None, threads: int | None) -> tuple[Head, Labels | None, Bundle]:
-    """A checked and warmed head of a verified bundle, and its labels; raises ShortlistError."""
+def prepare_head(bundle: Bundle, device: str | None, threads: int | None) -> Head:
+    """The checked and warmed head of a verified bundle; raises ShortlistError."""
+    head = load_and_check(bundle, device, threads).head
     with explain_failures(bundle.folder):
-        head = Head(bundle, device, threads)
-        check_canary(head, bundle)
         warm_up_head(head, bundle.tensors(CALIBRATION_FILE)["contexts"])
-        labels = head.label_array
-    if head.plan.tally is not None:
-        head.plan.tally.reset()  # warming calls are no requests
-    return head, labels, bundle
+    return head

@@ -163,10 +163,10 @@ def test_common_classes_that_there_are_not(cascade, tmp_path):
 )
 def test_the_calibration(cascade, tmp_path, name, change, words):
     folder = reseal(cascade, tmp_path / "1", "calibration.safetensors", **{name: change})
-    from shortlist.server.models import load_and_check
+    from shortlist.evaluation.checked_head import load_and_check, open_bundle
 
     with pytest.raises(BundleError, match=r"calibration\.safetensors has") as caught:
-        load_and_check(folder)
+        load_and_check(open_bundle(folder))
     assert words in str(caught.value)
 
 

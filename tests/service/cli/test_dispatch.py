@@ -136,7 +136,7 @@ def test_a_file_that_may_not_be_read(monkeypatch, capsys):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "x.npy")
 
-    monkeypatch.setattr("shortlist.cli.check.load_and_check", refuse)
+    monkeypatch.setattr("shortlist.cli.check.open_bundle", refuse)
     assert main(["check", "lm/1"]) == 1
     assert capsys.readouterr().err.startswith("shortlist check: x.npy cannot be used (Permission denied)")
 

@@ -2,20 +2,10 @@
 
 import numpy as np
 import pytest
-from shortlist.core.filters import MANY_TIMES, ClassFilter, Members, mark_members, parse_filter, restrict_to_members
+from shortlist.core.filters import ClassFilter, Members, parse_filter, restrict_to_members
 from shortlist.core.row_lists import RowLists
 
 CLASSES = 5000
-
-
-@pytest.mark.parametrize("is_sorted", [True, False])
-@pytest.mark.parametrize("size", [1, 20, 20 * MANY_TIMES, 4000])
-def test_members_are_those_of_the_list_and_padding_is_none(size, is_sorted):
-    random = np.random.default_rng(size)
-    others = random.choice(CLASSES, size, replace=False)
-    others = np.sort(others) if is_sorted else others
-    ids = np.concatenate([others[:2], random.integers(0, CLASSES, 17), [CLASSES - 1, -1]])
-    np.testing.assert_array_equal(mark_members(ids, others), [id in set(others.tolist()) for id in ids.tolist()])
 
 
 def test_a_mask_takes_both_lists_of_a_row():
@@ -50,3 +40,16 @@ def test_an_allow_list_of_nothing_permits_nothing():
 
 def test_members_that_are_all_classes_restrict_nothing():
     assert not restrict_to_members(ClassFilter(), Members(np.ones(9, bool))).restricts
+
+
+@pytest.mark.parametrize(("first", "second"), [([[3]], [[4], [5]]), ([[3], [-1]], [[4]])])
+def test_what_is_hidden_stays_so_beside_more(first, second):
+    lists = ClassFilter(ban=np.array([[1]])).hide(np.array(first)).hide(np.array(second))
+    banned = [set(np.concatenate(lists.list_bans(row)).tolist()) for row in range(2)]
+    assert banned == [{1, *(part[min(row, len(part) - 1)][0] for part in (first, second))} - {-1} for row in range(2)]
+    assert ClassFilter().hide(np.array(first)).mask(np.array([3, 6]), 0).tolist() == [False, True]
+
+
+def test_a_filter_takes_as_many_bytes_as_its_lists():
+    assert ClassFilter().nbytes == 0
+    assert ClassFilter(TABLE, np.array([[1, 2]]), np.array([[3]])).nbytes == TABLE.nbytes + 24

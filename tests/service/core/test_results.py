@@ -37,3 +37,31 @@ def test_results_of_a_plan_are_concatenated_in_order():
     for name in ("ids", "logits", "log_normalizer", "scored"):
         np.testing.assert_array_equal(getattr(whole, name), np.concatenate([getattr(part, name) for part in parts]))
     assert PlanResult.concat(parts[1:]) is parts[1]
+
+
+def make_row(risk):
+    """A result of one row and two classes, at this risk."""
+    known = None if risk is None else np.array([risk], np.float32)
+    return PlanResult(np.zeros((1, 2), int), np.zeros((1, 2), np.float32), np.zeros(1), np.ones(1, int), risk=known)
+
+
+@pytest.mark.parametrize("join", ["concat", "put"])
+@pytest.mark.parametrize(("risks", "expected"), [((None, 0.25), [np.nan, 0.25]), ((0.5, None), [0.5, np.nan])])
+def test_each_row_keeps_its_risk_beside_rows_without(join, risks, expected):
+    parts = [make_row(risk) for risk in risks]
+    whole = PlanResult.concat([parts[0], make_row(risks[0])] if join == "put" else parts)
+    if join == "put":
+        whole.put([1], parts[1])
+    np.testing.assert_array_equal(whole.risk, np.array(expected, np.float32))
+
+
+def test_results_without_risks_have_none_together():
+    whole = PlanResult.concat([make_row(None), make_row(None)])
+    whole.put([1], make_row(None))
+    assert whole.risk is None
+
+
+def test_rows_that_dense_answered_have_a_risk_of_zero():
+    risk = np.array([np.nan, np.nan, 0.5], np.float32)
+    top = TopK(np.zeros((3, 1), int), np.zeros((3, 1)), np.array([9, 2, 2]), "estimated", risk=risk)
+    np.testing.assert_array_equal(top.complete_risk(9), np.array([0, np.nan, 0.5], np.float32))

@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.core.filters import ClassFilter
-from shortlist.core.row_lists import RowLists
+from shortlist.core.row_lists import MANY_TIMES, RowLists, mark_members
 from shortlist.errors import BadInput
 
+CLASSES = 5000
 LISTS = [[3, 1], [], [7, 7, 2], [5]]
 
 
@@ -28,6 +29,13 @@ def test_rows_have_the_lists_of_their_numbers(lists, data):
 def test_used_lists_are_kept_once():
     table = RowLists.from_lists(LISTS).for_rows([2, 2, -1, 2]).keep_used_lists()
     assert (table.ids.tolist(), table.offsets.tolist(), table.numbers.tolist()) == ([7, 7, 2], [0, 3], [0, 0, -1, 0])
+
+
+def test_lists_are_cut_to_the_ids_that_are_kept():
+    table = RowLists.from_lists(LISTS).for_rows([2, 0, -1, 1])
+    cut = table.keep_ids(table.ids < 5, 4)
+    assert [None if row is None else row.tolist() for row in map(cut.get_row, range(4))] == [[2], [3, 1], None, []]
+    assert cut.largest_id == 4
 
 
 def test_any_kind_of_numbers():
@@ -74,3 +82,13 @@ def test_what_is_no_table_is_refused(name):
     arguments, sentence = WRONG[name]
     with pytest.raises(BadInput, match=sentence):
         RowLists.make(*arguments)
+
+
+@pytest.mark.parametrize("is_sorted", [True, False])
+@pytest.mark.parametrize("size", [1, 20, 20 * MANY_TIMES, 4000])
+def test_members_are_those_of_the_list_and_padding_is_none(size, is_sorted):
+    random = np.random.default_rng(size)
+    others = random.choice(CLASSES, size, replace=False)
+    others = np.sort(others) if is_sorted else others
+    ids = np.concatenate([others[:2], random.integers(0, CLASSES, 17), [CLASSES - 1, -1]])
+    np.testing.assert_array_equal(mark_members(ids, others), [id in set(others.tolist()) for id in ids.tolist()])

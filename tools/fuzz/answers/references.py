@@ -58,7 +58,7 @@ def make_reference(case: Case) -> Reference:
         return describe_mixture(case.module, pool)
     exact = case.base.exact
     assert exact is not None
-    logits = np.concatenate(map_chunks(exact, pool, lambda rows, _: exact.compute_distribution(rows)))
+    logits = np.concatenate(map_chunks(exact.max_rows(), pool, lambda rows, _: exact.compute_distribution(rows)))
     if isinstance(case.module, DSSoftmax):
         module = round_rows(case.module) if case.form == "ds int8" else case.module
         return describe_experts(module, pool, logits.astype(np.float64))

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from shortlist.bundle.manifest import RawArray
+from shortlist.core.results import DoubleArray
+from shortlist.core.rounding import UNIT_ROUNDOFF
 from shortlist_models.svd import quantize_rows
 
 from shortlist_exporter.core.types import FloatArray
@@ -22,12 +24,9 @@ from shortlist_exporter.graphs.builder import GraphFiles
 ROLES = tuple(f"mixture_preview_{name}" for name in ("rows", "scales", "errors", "sizes"))
 MIN_FREQUENT = 160  # classes: loops use previews for 32 classes and more for each of 5 that are scored exactly, or k
 CHUNK_CLASSES = 4096  # whose previews are made at once
-UNIT_ROUNDOFF = 2.0**-24
 RUN_COLUMNS = 32  # of products that loops add in one run
 MIXING_ROUNDINGS = 128  # of a mean over components in float32, besides four for each component
 SPARE = 1 + 1e-6  # for the roundings of norms
-
-Doubles = npt.NDArray[np.float64]
 
 
 def write_previews(folder: Path, rows: FloatArray, components: int) -> GraphFiles:
@@ -64,12 +63,12 @@ def preview_chunk(rows: FloatArray, components: int) -> dict[str, npt.NDArray[An
     return dict(zip(ROLES, values, strict=True))
 
 
-def measure_rows(rows: Doubles) -> Doubles:
+def measure_rows(rows: DoubleArray) -> DoubleArray:
     """The norms [S] of rows [S, d]."""
-    norms: Doubles = np.sqrt(np.square(rows).sum(axis=1))
+    norms: DoubleArray = np.sqrt(np.square(rows).sum(axis=1))
     return norms
 
 
-def round_up(values: Doubles) -> FloatArray:
+def round_up(values: DoubleArray) -> FloatArray:
     """`values` [S] of 0 or more in float32, none of them less, and a little for roundings."""
     return np.nextafter((values * SPARE).astype(np.float32), np.float32(np.inf))

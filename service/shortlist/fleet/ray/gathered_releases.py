@@ -52,8 +52,9 @@ class GatheredModel(Model):
         """Wait until every shard has answered, then become ready; raises LostShard, BundleError."""
         head = GatheredHead(self.folder, self.shard_list, self.ask)
         await_shards(head)
+        head.label_array  # noqa: B018 - laid out now
         with self.changing:
-            self._head, self.labels = head, head.label_array
+            self._head = head
         self.state, self.reason = "ready", ""
         log.info("%s is ready in %d shards", self, len(self.shard_list.shards))
 

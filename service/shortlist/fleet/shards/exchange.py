@@ -13,9 +13,9 @@ from safetensors.numpy import load, save
 
 from shortlist.core.arrays import Array
 from shortlist.core.bias import Bias
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, Lists
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, IntArray, PlanResult
-from shortlist.core.row_lists import NO_LIST, RowLists
+from shortlist.core.row_lists import NO_LIST, Lists, RowLists
 
 FIELDS = ("ids", "logits", "log_normalizer", "scored")
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.core.bias import Bias
-from shortlist.core.filters import ClassFilter, Lists
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, IdArray, PlanResult
-from shortlist.core.row_lists import RowLists
+from shortlist.core.row_lists import Lists, RowLists
 from shortlist.errors import BadInput
 
 

@@ -63,13 +63,21 @@ class Plan(ABC):
         """What answers exactly for k, by proof or else by the dense layer; None where the bundle has neither."""
         return self.fallback if self.prover is None or self.prover.prefers_dense(k) else self.prover
 
+    def search_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
+        """`topk` by `find_exact`, at a risk of 0; None without it."""
+        exact = self.find_exact(k)
+        if exact is None:
+            return None
+        result = exact.topk(contexts, k, class_filter)
+        result.risk = np.zeros(len(contexts), np.float32)
+        return result
+
     def answer_exactly(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
         """Ids and log-probabilities [B, k], and how many classes were scored [B], by `find_exact`.
 
         None without it, and where scores overflow, which the long way tells.
         """
-        exact = self.find_exact(k)
-        result = None if exact is None else exact.topk(contexts, k, class_filter)
+        result = self.search_exactly(contexts, k, class_filter)
         if result is None or not np.isfinite(result.log_normalizer).all():
             return None
         top = result.topk("exact")
@@ -178,10 +186,11 @@ def chunk_rows(classes: int, budget: int = LOGITS_CHUNK_BYTES) -> int:
 
 def run_by_chunks(call: RunPlan, contexts: FloatArray, class_filter: ClassFilter, step: int) -> PlanResult:
     """`call` with `step` rows of `contexts` [B, d] at a time and their lists; once where there are none."""
-    starts = range(0, max(len(contexts), 1), step)
-    return PlanResult.concat(
-        [call(contexts[start : start + step], class_filter.slice_rows(start, start + step)) for start in starts]
-    )
+
+    def run_chunk(rows: FloatArray, start: int) -> PlanResult:
+        return call(rows, class_filter.slice_rows(start, start + len(rows)))
+
+    return PlanResult.concat(map_chunks(step, contexts, run_chunk))
 
 
 def sample_by_chunks(
@@ -196,7 +205,7 @@ def sample_by_chunks(
         weights = None if bias is None else bias[start:stop]
         return plan.sample(rows, sampling.slice_rows(start, stop), class_filter.slice_rows(start, stop), weights)
 
-    return PlanResult.concat(map_chunks(plan, contexts, sample_chunk))
+    return PlanResult.concat(map_chunks(plan.max_rows(), contexts, sample_chunk))
 
 
 def take_best(logits: FloatArray, ids: IdArray | None, k: int) -> tuple[IdArray, FloatArray]:
@@ -231,9 +240,8 @@ def find_short_rows(result: PlanResult) -> list[int]:
     return short
 
 
-def map_chunks(plan: Plan, contexts: FloatArray, call: Callable[[FloatArray, int], Chunk]) -> list[Chunk]:
-    """`call(rows, start)` for every chunk of rows; once, with no rows, where there are none."""
-    step = plan.max_rows()
+def map_chunks(step: int, contexts: FloatArray, call: Callable[[FloatArray, int], Chunk]) -> list[Chunk]:
+    """`call(rows, start)` for every `step` rows of `contexts` [B, d]; once, with no rows, where there are none."""
     return [call(contexts[start : start + step], start) for start in range(0, max(len(contexts), 1), step)]
 
 
@@ -241,7 +249,11 @@ def score_chunks(
     score: Callable[[FloatArray, IdArray], FloatArray], plan: Plan, contexts: FloatArray, ids: IdArray
 ) -> FloatArray:
     """Logits [B, m] of `ids` [B, m] by `score`, with so few rows at a time as the plan takes."""
-    return np.concatenate(map_chunks(plan, contexts, lambda rows, start: score(rows, ids[start : start + len(rows)])))
+
+    def score_chunk(rows: FloatArray, start: int) -> FloatArray:
+        return score(rows, ids[start : start + len(rows)])
+
+    return np.concatenate(map_chunks(plan.max_rows(), contexts, score_chunk))
 
 
 def score_by_distribution(plan: Plan, contexts: FloatArray, ids: IdArray) -> FloatArray:

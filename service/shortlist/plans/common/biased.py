@@ -9,7 +9,6 @@ logits by lower id, are the true ones, as far as A is: with a plan that is exact
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,22 +32,13 @@ def search_biased(
     search: gives the k best that a filter permits, by logit. score: gives exact logits [B, m] of the ids [B, m].
     classes: V. Raises BadInput where logits overflow.
     """
-    rest = search(hide_biased_classes(class_filter, bias))
+    rest = search(class_filter.hide(bias.ids))
     rows = len(rest.ids)
     if not rows:
         return rest
     logits = score(np.maximum(np.broadcast_to(bias.ids, (rows, bias.ids.shape[1])), 0))
     check_overflow(logits.max(axis=1))
     return merge_biased(rest, bias, logits, find_candidates(class_filter, bias, rows), classes)
-
-
-def hide_biased_classes(class_filter: ClassFilter, bias: Bias) -> ClassFilter:
-    """`class_filter` that permits no class with a bias."""
-    if class_filter.hidden is None:
-        return replace(class_filter, hidden=bias.ids)
-    rows = max(len(class_filter.hidden), len(bias.ids))
-    hidden = [np.broadcast_to(ids, (rows, ids.shape[1])) for ids in (class_filter.hidden, bias.ids)]
-    return replace(class_filter, hidden=np.concatenate(hidden, axis=1))
 
 
 def find_candidates(class_filter: ClassFilter, bias: Bias, rows: int) -> npt.NDArray[np.bool_]:

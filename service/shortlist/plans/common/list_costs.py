@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +9,10 @@ import numpy as np
 from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.units import MICROSECONDS_PER_SECOND
 
 from .base import Plan, take_best
+from .crossover import time_call
 from .exact_rows import ExactRows
 
 TIMED_K = 10  # classes asked for
@@ -22,7 +23,6 @@ TIMED_CALLS = 3  # with each context, of which the fastest counts: others were d
 TIMED_LISTED = 1024, 16_384  # classes of lists that are scored: a short one takes what is not of its length
 MIN_PER_LISTED = 1e-4  # microseconds, where other work made the short list take as long as the long one
 ALLOWED_DIVISOR = 10  # of all classes: so long an allow list
-MICROSECONDS = 1e6
 
 # Guessed for heads whose export timed none: measured on an AMD EPYC, of layers of 64 and 576 columns.
 GUESSED_SEARCH = 300.0
@@ -89,11 +89,4 @@ def choose_ids(random: np.random.Generator, classes: int, count: int) -> IdArray
 def time_rows(contexts: FloatArray, call: Callable[[FloatArray], object]) -> float:
     """The mean over `contexts` [n, d] of the fastest of some calls with each, in microseconds."""
     fastest = [min(time_call(call, row[None]) for _ in range(TIMED_CALLS)) for row in contexts]
-    return MICROSECONDS * float(np.mean(fastest))
-
-
-def time_call(call: Callable[[FloatArray], object], row: FloatArray) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    call(row)
-    return time.perf_counter() - start
+    return MICROSECONDS_PER_SECOND * float(np.mean(fastest))

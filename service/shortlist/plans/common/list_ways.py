@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, are_empty, sort_ids
+from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.core.row_lists import NO_LIST, RowLists
+from shortlist.core.row_lists import NO_LIST, RowLists, are_empty, sort_ids
 from shortlist.kernels.lists import MAX_BANS, mark_long_list
 
 from .base import Plan, take_best
@@ -72,7 +72,7 @@ class ListWays:
         result = empty_result(len(contexts), k)
         for way in np.unique(ways):
             some = (ways == way).nonzero()[0]
-            put_rows(result, some, self.answer(int(way), contexts[some], k, class_filter.take(some)))
+            result.put(some, self.answer(int(way), contexts[some], k, class_filter.take(some)))
         return result
 
     def answer(self, way: int, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
@@ -81,10 +81,8 @@ class ListWays:
             return self.plan.topk(contexts, k, class_filter)
         if way == LISTED:
             return self.score_lists(contexts, k, class_filter)
-        if way == EXACT and (exact := self.plan.find_exact(k)) is not None:
-            result = exact.topk(contexts, k, class_filter)
-            result.risk = np.zeros(len(contexts), np.float32)
-            return result
+        if way == EXACT and (exact := self.plan.search_exactly(contexts, k, class_filter)) is not None:
+            return exact
         return self.ask_for_more(way, contexts, k, class_filter)
 
     # the ways
@@ -104,7 +102,7 @@ class ListWays:
         for row in short:
             some, lists = np.array([row]), class_filter.take(np.array([row]))
             way = self.choose_sure_way(k, self.count_permitted(lists, 0), lists)
-            put_rows(result, some, self.answer(way, contexts[some], k, lists))
+            result.put(some, self.answer(way, contexts[some], k, lists))
         return result
 
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
@@ -197,8 +195,8 @@ def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_f
     if free.all():
         return search(contexts, k, UNRESTRICTED)
     result, others = empty_result(len(contexts), k), (~free).nonzero()[0]
-    put_rows(result, free.nonzero()[0], search(contexts[free], k, UNRESTRICTED))
-    put_rows(result, others, search(contexts[others], k, class_filter.take(others)))
+    result.put(free.nonzero()[0], search(contexts[free], k, UNRESTRICTED))
+    result.put(others, search(contexts[others], k, class_filter.take(others)))
     return result
 
 
@@ -227,13 +225,3 @@ def drop_ids(ids: IdArray, banned: npt.NDArray[np.integer[Any]]) -> IdArray:
     places = np.searchsorted(ids, banned)
     is_there = ids[np.minimum(places, ids.size - 1)] == banned
     return np.delete(ids, places[is_there])
-
-
-def put_rows(result: PlanResult, rows: IdArray, other: PlanResult) -> None:
-    """Replace `rows` [b] of `result` by those of `other` [b, k], and their risk, NaN where one of both has none."""
-    result.put(rows, other)
-    if result.risk is None and other.risk is None:
-        return
-    if result.risk is None:
-        result.risk = np.full(len(result.ids), np.nan, np.float32)
-    result.risk[rows] = np.nan if other.risk is None else other.risk

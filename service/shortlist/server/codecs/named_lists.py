@@ -23,11 +23,6 @@ class Registration:
     start: float
     last_use: float
 
-    @property
-    def bytes(self) -> int:
-        """The memory that it takes."""
-        return self.lists.ids.nbytes + self.lists.offsets.nbytes + self.lists.numbers.nbytes
-
 
 class ListRegistry:
     """The tables of lists that are registered, by name: bounded in count, bytes and age. Threads may share it.
@@ -52,7 +47,7 @@ class ListRegistry:
         with self.lock:
             self.forget_idle_tables()
             others = [each for other, each in self.tables.items() if other != name]
-            size = new.bytes + sum(each.bytes for each in others)
+            size = lists.nbytes + sum(each.lists.nbytes for each in others)
             if len(others) >= self.max_tables:
                 raise TooLarge(f"{self.max_tables} tables of lists are registered, as many as may be: delete some")
             if size > self.max_bytes:
@@ -90,7 +85,7 @@ class ListRegistry:
                     "name": name,
                     "lists": len(each.lists.offsets) - 1,
                     "ids": int(each.lists.ids.size),
-                    "bytes": each.bytes,
+                    "bytes": each.lists.nbytes,
                     "age_seconds": round(now - each.start, 3),
                     "idle_seconds": round(now - each.last_use, 3),
                 }

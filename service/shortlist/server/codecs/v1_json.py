@@ -15,10 +15,9 @@ from shortlist.core.arrays import FLOAT64_CODE, parse_float_rows, parse_id_rows,
 from shortlist.core.bias import Bias, parse_bias
 from shortlist.core.checks import cut, is_count, parse_whole_number
 from shortlist.core.draws.sampling import parse_sampling
-from shortlist.core.filters import Lists
 from shortlist.core.queries import BeamQuery, BeamStep, SampleQuery, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import DoubleArray, ReadTexts, TopK
-from shortlist.core.row_lists import NamedLists
+from shortlist.core.row_lists import Lists, NamedLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
 from shortlist.server.messages.headers import CONTENT_TYPE, EncodedResponse, make_length_header

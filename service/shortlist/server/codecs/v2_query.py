@@ -11,10 +11,9 @@ from shortlist.core.arrays import Array, check_context_shape, to_id_array
 from shortlist.core.bias import Bias, make_bias
 from shortlist.core.checks import cut, parse_whole_number
 from shortlist.core.draws.sampling import Sampling, parse_sampling
-from shortlist.core.filters import Lists
 from shortlist.core.queries import BeamQuery, Query, SampleQuery, ScoreQuery, TopKQuery
 from shortlist.core.results import NO_CLASS, IdArray
-from shortlist.core.row_lists import NamedLists, RowLists
+from shortlist.core.row_lists import Lists, NamedLists, RowLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
 from shortlist.server.messages.json_fields import read_flag, refuse_draw_scores

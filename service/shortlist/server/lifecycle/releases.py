@@ -11,9 +11,10 @@ from pathlib import Path
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.repository import list_bundles, list_names, scan
 from shortlist.errors import BundleError, ShortlistError
+from shortlist.evaluation.checked_head import open_bundle
 from shortlist.items.store import ItemStore
 from shortlist.runtime.devices import resolve_device
-from shortlist.server.models import Model, open_bundle
+from shortlist.server.models import Model
 from shortlist.server.settings import Settings
 
 from .arrivals import Arrivals, Signature, take_signature

@@ -48,8 +48,7 @@ class SampleTask:
 
     @property
     def argument_bytes(self) -> int:
-        lists = self.class_filter.allow, self.class_filter.ban
-        return self.contexts.nbytes + sum(ids.nbytes for ids in lists if ids is not None)
+        return self.contexts.nbytes + self.class_filter.nbytes
 
     def compute(self) -> TopK:
         return self.draw(0, self.rows)

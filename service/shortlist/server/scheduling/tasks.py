@@ -51,8 +51,7 @@ class SearchTask:
 
     @property
     def argument_bytes(self) -> int:
-        lists = self.class_filter.allow, self.class_filter.ban
-        return self.contexts.nbytes + sum(ids.nbytes for ids in lists if ids is not None)
+        return self.contexts.nbytes + self.class_filter.nbytes
 
     @property
     def is_lone(self) -> bool:

@@ -119,6 +119,14 @@ def test_a_row_takes_its_way_whatever_the_others_do():
         assert alone.scored[0] == together.scored[row]
 
 
+def test_a_row_that_dense_answered_has_a_risk_of_zero_beside_one_that_lists_send_to_exact_answers():
+    ways, lists = make_ways(exact=CHEAP), list_filters()["several lists"]
+    assert set(ways.choose_ways(4, K, lists)) == {OWN, EXACT}
+    result = ways.topk(CONTEXTS, K, lists)
+    assert result.risk is not None
+    assert not result.topk("estimated").complete_risk(CLASSES).any()
+
+
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5, 0.999, 1.0])
 def test_so_many_asked_for_hold_enough_nearly_always(share):
     asked = count_asked(K, share)

@@ -223,8 +223,9 @@ def test_limits_from_flags(small_repository):
 def test_the_server_needs_neither_torch_nor_onnx(small_repository):
     code = (
         "import sys; sys.modules.update(dict.fromkeys(['torch', 'onnx', 'shortlist_exporter', 'shortlist_models']));"
-        f"from shortlist.server.models import load_and_check; from pathlib import Path; import shortlist.server;"
-        f"load_and_check(Path({str(small_repository / 'lm' / '1')!r}))"
+        f"from shortlist.server.models import prepare_head; import shortlist.server;"
+        "from pathlib import Path; from shortlist.bundle.reader import Bundle;"
+        f"prepare_head(Bundle(Path({str(small_repository / 'lm' / '1')!r})), None, None)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

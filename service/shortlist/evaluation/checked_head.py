@@ -1,0 +1,52 @@
+"""A head is loaded, and held against its canary before it answers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from shortlist.bundle.reader import Bundle
+from shortlist.core.checks import cut
+from shortlist.errors import BundleError, ShortlistError
+from shortlist.head import Head
+
+from .canary import check_canary
+
+log = logging.getLogger(__name__)
+
+
+class CheckedHead(NamedTuple):
+    """A head that passed its canary, and P@k of the calibration's rows."""
+
+    head: Head
+    precision: float
+
+
+@contextlib.contextmanager
+def explain_failures(folder: Path) -> Iterator[None]:
+    """Turn failures that nobody foresaw, of a bundle or of the runtime, into BundleError: others are served then."""
+    try:
+        yield
+    except ShortlistError:
+        raise
+    except Exception as error:
+        log.exception("%s could not be loaded", folder)
+        raise BundleError(
+            f"{folder} cannot be served ({type(error).__name__}: {cut(error)}): export it again"
+        ) from error
+
+
+def open_bundle(folder: Path) -> Bundle:
+    """Open a bundle and verify every file; raises ShortlistError, also for failures nobody foresaw."""
+    with explain_failures(folder):
+        return Bundle(folder)
+
+
+def load_and_check(bundle: Bundle, device: str | None = None, threads: int | None = None) -> CheckedHead:
+    """Load a verified bundle's head and replay its canary; raises ShortlistError, also for failures nobody foresaw."""
+    with explain_failures(bundle.folder):
+        head = Head(bundle, device, threads)
+        return CheckedHead(head, check_canary(head, bundle))
