@@ -48,8 +48,8 @@ class SampleTask:
 
     @property
     def argument_bytes(self) -> int:
-        lists = self.class_filter.allow, self.class_filter.ban
-        return self.contexts.nbytes + sum(ids.nbytes for ids in lists if ids is not None)
+        lists = self.class_filter.allow, self.class_filter.ban, self.bias
+        return self.contexts.nbytes + sum(each.nbytes for each in lists if each is not None)
 
     def compute(self) -> TopK:
         return self.draw(0, self.rows)
