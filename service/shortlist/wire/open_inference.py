@@ -22,6 +22,8 @@ from .texts import split_texts
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 MAX_LENGTH_DIGITS = 20
+MAX_DIMENSIONS = 8  # of a tensor: their product, and a sentence about it, would have as many digits as are sent
+MAX_DIMENSION = 1 << 40  # more numbers than any memory holds
 BINARY_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
@@ -190,19 +192,29 @@ def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegion
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str) or not isinstance(datatype, str):
         raise BadInput("each input needs a name and a datatype, both text")
-    name = cut(name)
-    if not isinstance(shape, list) or not all(is_count(size) for size in shape):
-        raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
+    name, sizes = cut(name), parse_shape(shape, cut(name))
     parameters = parse_object(entry, "parameters", f"'{name}'")
     region = parse_region(parameters, f"'{name}'")
     if region is not None:
-        return Tensor(name, datatype, tuple(shape), read_region(region, memory), shared=True), binary
+        return Tensor(name, datatype, sizes, read_region(region, memory), shared=True), binary
     size = parameters.get("binary_data_size")
     if size is None:
-        return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary
+        return Tensor(name, datatype, sizes, None, entry.get("data")), binary
     if not is_count(size) or size > len(binary):
         raise BadInput(f"binary_data_size of '{name}' is {cut(size)} but {len(binary)} bytes are left in the body")
-    return Tensor(name, datatype, tuple(shape), binary[:size]), binary[size:]
+    return Tensor(name, datatype, sizes, binary[:size]), binary[size:]
+
+
+def parse_shape(shape: Any, name: str) -> tuple[int, ...]:
+    """The shape of the tensor `name`; raises BadInput, also for more dimensions and larger ones than any array has."""
+    if not isinstance(shape, list) or not all(is_count(size) for size in shape):
+        raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
+    if len(shape) > MAX_DIMENSIONS:
+        raise BadInput(f"shape of '{name}' has {len(shape)} dimensions: send {MAX_DIMENSIONS} at most")
+    largest = max(shape, default=0)
+    if largest > MAX_DIMENSION:
+        raise BadInput(f"shape of '{name}' has a dimension of {cut(largest)}: send {MAX_DIMENSION} at most")
+    return tuple(shape)
 
 
 def parse_region(parameters: dict[str, Any], where: str) -> Region | None:

@@ -1,0 +1,47 @@
+"""What a small infer request may make of itself: no numbers of a million digits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from shortlist.bundle.manifest import Manifest
+from shortlist.errors import BadInput
+from shortlist.server.codecs.v2_request import InferCodec
+from shortlist.wire.open_inference import MAX_DIMENSION, MAX_DIMENSIONS, parse_tensors
+
+MANIFEST = Manifest(
+    name="lm", version=3, method="full", plan="full", reference="dense", classes=9, dim=4, dtype="float32",
+    max_k=9, graphs={}, normalizer="exact",
+)  # fmt: skip
+CONTEXT = {"name": "context", "shape": [1, 4], "datatype": "FP32", "data": [0.0] * 4}
+SHAPES = {
+    "thousands of dimensions": ([1 << 40] * 20_000, "shape of 'ids' has 20000 dimensions: send 8 at most"),
+    "a product of thousands of digits": ([1 << 40] * 300, "shape of 'ids' has 300 dimensions: send 8 at most"),
+    "a dimension over any memory": ([1 << 63], f"a dimension of {1 << 63}: send {1 << 40} at most"),
+}
+
+
+def decode(*inputs, **arguments):
+    return InferCodec(MANIFEST, **arguments).decode(json.dumps({"inputs": inputs}).encode(), None)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_that_no_array_has_are_refused_before_they_are_multiplied(name):
+    shape, sentence = SHAPES[name]
+    entry = {"name": "ids", "shape": shape, "datatype": "INT64", "data": [1]}
+    for body in ([entry], [CONTEXT, entry]):
+        with pytest.raises(BadInput, match=sentence):
+            parse_tensors(body, memoryview(b""), "lists")
+
+
+def test_the_largest_shape_is_refused_for_its_numbers_in_a_sentence():
+    entry = {"name": "ids", "shape": [MAX_DIMENSION] * MAX_DIMENSIONS, "datatype": "INT64"}
+    binary = entry | {"parameters": {"binary_data_size": 8}}
+    for tensor in parse_tensors([entry | {"data": [1]}, binary | {"name": "b"}], memoryview(bytes(8)), "m").values():
+        with pytest.raises(BadInput, match=r"has 1 numbers for shape|Expected 17"):
+            tensor.to_array("lists")
+    empty = parse_tensors([{"name": "ids", "shape": [0, 4], "datatype": "INT64", "data": []}], memoryview(b""), "m")
+    assert empty["ids"].to_array("m").shape == (0, 4)
+    assert np.array_equal(decode(CONTEXT).query.contexts, np.zeros((1, 4), np.float32))
