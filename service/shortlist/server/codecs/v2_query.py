@@ -237,9 +237,6 @@ def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:
 
 def read_array(tensor: Tensor, manifest: Manifest, names: Names | None) -> Array:
     """One input's numbers, ids in place of names, checked against what the model takes; raises BadInput."""
-    if tensor.name not in INPUT_DATATYPES:
-        known = ", ".join(INPUT_DATATYPES)
-        raise BadInput(f"unexpected inference input '{tensor.name}' for model '{manifest.name}': known are {known}")
     datatypes = INPUT_DATATYPES[tensor.name]
     if tensor.datatype not in datatypes:
         raise BadInput(f"input '{tensor.name}' is {cut(tensor.datatype)}: send {' or '.join(datatypes)}")
@@ -252,7 +249,7 @@ def read_array(tensor: Tensor, manifest: Manifest, names: Names | None) -> Array
     if tensor.datatype == TEXT_DATATYPE:
         return read_names(tensor, manifest, names)
     numbers = tensor.to_array(manifest.name)
-    if tensor.shared and tensor.name in CLASS_INPUTS:
+    if tensor.region is not None and tensor.name in CLASS_INPUTS:
         check_shared_ids(tensor.name, numbers, manifest.classes)
     return numbers
 

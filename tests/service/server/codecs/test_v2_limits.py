@@ -1,4 +1,4 @@
-"""What a small infer request may make of itself: no numbers of a million digits."""
+"""What a small infer request may make of itself: no numbers of a million digits, and no gigabytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 from shortlist.bundle.manifest import Manifest
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, TooLarge
+from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
 from shortlist.wire.open_inference import MAX_DIMENSION, MAX_DIMENSIONS, parse_tensors
 
@@ -45,3 +46,48 @@ def test_the_largest_shape_is_refused_for_its_numbers_in_a_sentence():
     empty = parse_tensors([{"name": "ids", "shape": [0, 4], "datatype": "INT64", "data": []}], memoryview(b""), "m")
     assert empty["ids"].to_array("m").shape == (0, 4)
     assert np.array_equal(decode(CONTEXT).query.contexts, np.zeros((1, 4), np.float32))
+
+
+class CountedMemory(SharedMemory):
+    """One region of zeros, which counts what is read of it."""
+
+    def __init__(self):
+        super().__init__(max_input_bytes=1 << 20)
+        self.sizes = []
+
+    def read(self, region, offset, size):
+        self.sizes.append(size)
+        return memoryview(bytes(size))
+
+
+def share(name, size, datatype="INT64"):
+    parameters = {"shared_memory_region": "r", "shared_memory_byte_size": size}
+    return {"name": name, "shape": [size // 8], "datatype": datatype, "parameters": parameters}
+
+
+REGIONS = {
+    "unknown names": ([share(f"x{i}", 1 << 20) for i in range(150)], BadInput, "unexpected inference input 'x0'"),
+    "one name twice": ([share("allow", 8), share("allow", 8)], BadInput, "input 'allow' already exists"),
+    "an entry that is wrong": ([share("allow", 8), {"name": "ban"}], BadInput, "needs a name and a datatype"),
+    "too much together": (
+        [share("allow", 600_000), share("ban", 600_000)],
+        TooLarge,
+        "inputs of 1200000 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_shared_memory_is_not_read_for_what_is_refused(name):
+    entries, error, sentence = REGIONS[name]
+    memory = CountedMemory()
+    with pytest.raises(error, match=sentence):
+        decode(CONTEXT, *entries, memory=memory)
+    assert memory.sizes == []
+
+
+def test_shared_memory_is_read_once_for_each_input():
+    memory = CountedMemory()
+    query = decode(CONTEXT, share("allow", 16), share("ban", 24), memory=memory).query
+    assert (query.allow.tolist(), query.ban.tolist()) == ([0, 0], [0, 0, 0])
+    assert memory.sizes == [16, 24]
