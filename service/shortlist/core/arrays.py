@@ -106,11 +106,16 @@ def parse_id_rows(what: str, data: Any) -> IdArray:
     if not is_nested(data):
         return numbers
     lengths = np.array([len(row) for row in data])
-    if len(data) * int(lengths.max()) > MAX_PADDING_IDS + 2 * numbers.size:
-        raise BadInput(f"{what} has rows of {lengths.min()} to {lengths.max()} ids: send lists of about equal length")
+    check_padding(what, lengths)
     padded = np.full((len(data), lengths.max()), NO_CLASS, np.int64)
     padded[np.arange(padded.shape[1]) < lengths[:, None]] = numbers
     return padded
+
+
+def check_padding(what: str, lengths: IdArray) -> None:
+    """Raise BadInput where rows of these `lengths` [B], of which there is one or more, would be padding mostly."""
+    if lengths.size * int(lengths.max()) > MAX_PADDING_IDS + 2 * int(lengths.sum()):
+        raise BadInput(f"{what} has rows of {lengths.min()} to {lengths.max()} ids: send lists of about equal length")
 
 
 def to_numpy(values: Any) -> Array:

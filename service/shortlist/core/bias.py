@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from shortlist.errors import BadInput
 
-from .arrays import to_id_array, to_numpy
+from .arrays import check_padding, to_id_array, to_numpy
 from .checks import cut
 from .filters import check_id_range, check_list_rows
 from .results import NO_CLASS, FloatArray, IdArray
@@ -28,6 +28,11 @@ class Bias:
     def __len__(self) -> int:
         """How many rows it is for; 1 where it is the same for all."""
         return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes its arrays take."""
+        return self.ids.nbytes + self.weights.nbytes
 
     def __getitem__(self, part: slice | IdArray) -> Bias:
         """The bias of some of the rows; one for all rows stays as it is."""
@@ -52,11 +57,11 @@ def parse_bias(values: Any, rows: int | None = None, classes: int | None = None)
     if values is None or isinstance(values, Bias):
         bias = values
     elif isinstance(values, Mapping):
-        bias = pack_mappings([values])
+        bias = pack_mappings([values], rows)
     elif isinstance(values, tuple) and len(values) == 2 and not isinstance(values[0], Mapping):
         bias = make_bias(*values)
     elif isinstance(values, list | tuple) and all(isinstance(each, Mapping) for each in values):
-        bias = pack_mappings(values)
+        bias = pack_mappings(values, rows)
     else:
         raise BadInput("bias must map ids to weights, for all rows or one map a row, or be a pair (ids, weights)")
     if bias is None or not bias.ids.size:
@@ -83,14 +88,17 @@ def make_bias(ids: npt.ArrayLike, weights: npt.ArrayLike) -> Bias:
     return Bias(id_array, weight_array)
 
 
-def pack_mappings(rows: Sequence[Mapping[Any, Any]]) -> Bias | None:
-    """A bias of one map a row; raises BadInput for keys that are no ids, and weights that are no numbers."""
-    width = max(map(len, rows), default=0)
-    if not width:
+def pack_mappings(mappings: Sequence[Mapping[Any, Any]], rows: int | None = None) -> Bias | None:
+    """A bias of one map a row, of `rows` where they are known; raises BadInput, also for keys that are no ids."""
+    lengths = np.array([len(mapping) for mapping in mappings], np.int64)
+    if not lengths.any():
         return None
-    ids = np.full((len(rows), width), NO_CLASS)
-    weights = np.zeros((len(rows), width), np.float32)
-    for row, mapping in enumerate(rows):
+    if rows is not None:
+        check_list_rows("bias", mappings, rows)
+    check_padding("bias", lengths)
+    ids = np.full((len(mappings), lengths.max()), NO_CLASS)
+    weights = np.zeros(ids.shape, np.float32)
+    for row, mapping in enumerate(mappings):
         ids[row, : len(mapping)] = [parse_key(key) for key in mapping]
         weights[row, : len(mapping)] = parse_weights(list(mapping.values()))
     return make_bias(ids, weights)

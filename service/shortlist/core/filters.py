@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -229,7 +230,7 @@ def parse_id_lists(name: str, lists: npt.ArrayLike | None, rows: int, classes: i
     return ids
 
 
-def check_list_rows(name: str, ids: Lists, rows: int) -> None:
+def check_list_rows(name: str, ids: Sized, rows: int) -> None:
     """Raise BadInput if the lists `ids` of n rows are neither one list for all rows nor one for each of `rows`."""
     if len(ids) not in (1, rows):
         raise BadInput(f"{name} has {len(ids)} rows for {rows} contexts: give one list for all, or one a row")

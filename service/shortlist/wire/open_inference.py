@@ -8,7 +8,8 @@ the protocol's binary tensor data extension (github.com/triton-inference-server/
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,8 @@ from .texts import split_texts
 
 LENGTH_HEADER = "Inference-Header-Content-Length"
 MAX_LENGTH_DIGITS = 20
+MAX_DIMENSIONS = 8  # of a tensor: their product, and a sentence about it, would have as many digits as are sent
+MAX_DIMENSION = 1 << 40  # more numbers than any memory holds
 BINARY_TYPE = "application/octet-stream"
 JSON_TYPE = "application/json"
 CONTEXT, IDS, ALLOW, BAN = "context", "ids", "allow", "ban"
@@ -56,6 +59,9 @@ JSON_CODES = {"FP32": FLOAT32_CODE, "FP64": FLOAT64_CODE, "INT64": INT64_CODE, "
 class SharedRegions(Protocol):
     """Registered regions of shared memory, which a request may name instead of carrying data; all raise BadInput."""
 
+    def check_size(self, size: int) -> None:
+        """Raise TooLarge where the inputs of one request may not have `size` bytes together."""
+
     def read(self, region: str, offset: int, size: int) -> memoryview:
         """Copy `size` bytes from `offset` on: their owner may go on writing there."""
 
@@ -75,7 +81,7 @@ class Region(NamedTuple):
 class Tensor:
     """One tensor of a body, not parsed yet: its `raw` bytes, or `data` as JSON gave it.
 
-    shared: whether the bytes came from shared memory, whose values no error may show.
+    region: of shared memory that the bytes come from, whose values no error may show; None for a tensor of the body.
     """
 
     name: str
@@ -83,7 +89,7 @@ class Tensor:
     shape: tuple[int, ...]
     raw: memoryview | None
     data: Any = None
-    shared: bool = False
+    region: Region | None = None
 
     def to_array(self, model: str) -> Array:
         """Parse the numbers into an array of the announced shape; BF16 becomes float32.
@@ -165,44 +171,62 @@ def parse_json_length(body: bytes, header: str | None) -> int:
 
 
 def parse_tensors(
-    entries: Any, binary: memoryview, model: str, memory: SharedRegions | None = None
+    entries: Any,
+    binary: memoryview,
+    model: str,
+    memory: SharedRegions | None = None,
+    known: Collection[str] | None = None,
 ) -> dict[str, Tensor]:
     """Parse `entries` (the JSON's `inputs` or `outputs`) into tensors by name, each with its part of `binary`.
 
-    memory: the regions that entries may name, None where shared memory is not served. Raises BadInput where an entry
-    is malformed, a name occurs twice, or bytes are missing or left over.
+    memory: the regions that entries may name, None where shared memory is not served; they are read once all else is
+    checked. known: the names that tensors may have, None for all. Raises BadInput where an entry is malformed, a name
+    is not known or occurs twice, or bytes are missing or left over; TooLarge for too much of shared memory.
     """
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadInput("inputs must be a list of objects with name, shape and datatype")
     tensors: dict[str, Tensor] = {}
     for entry in entries:
-        tensor, binary = parse_tensor(entry, binary, memory)
+        tensor, binary = parse_tensor(entry, binary)
         if tensor.name in tensors:
             raise BadInput(f"input '{tensor.name}' already exists in request")
+        if known is not None and tensor.name not in known:
+            names = ", ".join(known)
+            raise BadInput(f"unexpected inference input '{tensor.name}' for model '{model}': known are {names}")
         tensors[tensor.name] = tensor
     if binary:
         raise BadInput(f"unexpected additional input data for model '{model}'")
-    return tensors
+    return read_regions(tensors, memory)
 
 
-def parse_tensor(entry: dict[str, Any], binary: memoryview, memory: SharedRegions | None) -> tuple[Tensor, memoryview]:
-    """Parse one entry; returns its tensor and the rest of `binary`. Raises BadInput."""
+def parse_tensor(entry: dict[str, Any], binary: memoryview) -> tuple[Tensor, memoryview]:
+    """Parse one entry; returns its tensor, without the bytes of a region, and the rest of `binary`. Raises BadInput."""
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str) or not isinstance(datatype, str):
         raise BadInput("each input needs a name and a datatype, both text")
-    name = cut(name)
-    if not isinstance(shape, list) or not all(is_count(size) for size in shape):
-        raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
+    name, sizes = cut(name), parse_shape(shape, cut(name))
     parameters = parse_object(entry, "parameters", f"'{name}'")
     region = parse_region(parameters, f"'{name}'")
     if region is not None:
-        return Tensor(name, datatype, tuple(shape), read_region(region, memory), shared=True), binary
+        return Tensor(name, datatype, sizes, None, region=region), binary
     size = parameters.get("binary_data_size")
     if size is None:
-        return Tensor(name, datatype, tuple(shape), None, entry.get("data")), binary
+        return Tensor(name, datatype, sizes, None, entry.get("data")), binary
     if not is_count(size) or size > len(binary):
         raise BadInput(f"binary_data_size of '{name}' is {cut(size)} but {len(binary)} bytes are left in the body")
-    return Tensor(name, datatype, tuple(shape), binary[:size]), binary[size:]
+    return Tensor(name, datatype, sizes, binary[:size]), binary[size:]
+
+
+def parse_shape(shape: Any, name: str) -> tuple[int, ...]:
+    """The shape of the tensor `name`; raises BadInput, also for more dimensions and larger ones than any array has."""
+    if not isinstance(shape, list) or not all(is_count(size) for size in shape):
+        raise BadInput(f"shape of '{name}' must be a list of whole numbers from 0")
+    if len(shape) > MAX_DIMENSIONS:
+        raise BadInput(f"shape of '{name}' has {len(shape)} dimensions: send {MAX_DIMENSIONS} at most")
+    largest = max(shape, default=0)
+    if largest > MAX_DIMENSION:
+        raise BadInput(f"shape of '{name}' has a dimension of {cut(largest)}: send {MAX_DIMENSION} at most")
+    return tuple(shape)
 
 
 def parse_region(parameters: dict[str, Any], where: str) -> Region | None:
@@ -219,11 +243,15 @@ def parse_region(parameters: dict[str, Any], where: str) -> Region | None:
     return Region(name, offset, size)
 
 
-def read_region(region: Region, memory: SharedRegions | None) -> memoryview:
-    """Copy the bytes that are in a region now; raises BadInput, also where shared memory is not served."""
+def read_regions(tensors: dict[str, Tensor], memory: SharedRegions | None) -> dict[str, Tensor]:
+    """The tensors, those of shared memory with the bytes there now; raises BadInput, also where it is not served."""
+    regions = {name: tensor.region for name, tensor in tensors.items() if tensor.region is not None}
+    if not regions:
+        return tensors
     if memory is None:
         raise BadInput("shared memory is not served: start the server with --shared-memory, or send data in the body")
-    return memory.read(region.name, region.offset, region.size)
+    memory.check_size(sum(region.size for region in regions.values()))
+    return tensors | {name: replace(tensors[name], raw=memory.read(*region)) for name, region in regions.items()}
 
 
 def describe_tensor(name: str, values: Array, *, binary: bool) -> dict[str, Any]:

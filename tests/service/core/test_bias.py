@@ -52,6 +52,10 @@ WRONG = {
     "over float32": ({1: 1e300}, "bias of id 1 is not finite|no number of float32"),
     "no class": ({10: 1.0}, "bias holds id 10 but classes go from 0 to 9"),
     "too few rows": ([{1: 1.0}] * 2, "bias has 2 rows for 3 contexts"),
+    "thousands of rows and one long one": (
+        [dict.fromkeys(range(10), 1.0), *[{}] * 199_999],
+        "bias has 200000 rows for",
+    ),
     "an id twice": (([[1, 2], [4, 4]], [[1, 2], [3, 4]]), "bias row 1 holds id 4 twice"),
     "other shapes": (([1, 2], [1.0]), r"shapes \[1, 2\] and \[1, 1\]"),
 }
@@ -62,3 +66,15 @@ def test_what_is_refused(name):
     values, sentence = WRONG[name]
     with pytest.raises(BadInput, match=sentence):
         parse_bias(values, 3, 10)
+
+
+def test_one_long_row_among_thousands_is_not_padded():
+    """The arrays of 2,000 rows as wide would have 60 million ids."""
+    long, short = dict.fromkeys(range(30_000), 1.0), {1: 1.0}
+    with pytest.raises(BadInput, match=r"bias has rows of 1 to 30000 ids: send lists of about equal length"):
+        parse_bias([long, *[short] * 1_999], 2_000, 30_000)
+    assert parse_bias([long, *[short] * 9], 10, 30_000).ids.shape == (10, 30_000)
+
+
+def test_bytes_are_those_of_both_arrays():
+    assert parse_bias([{1: 2.0}, {5: 1.0, 6: 3.0}]).nbytes == 4 * (8 + 4)

@@ -56,7 +56,7 @@ class SharedMemory:
     """The registered regions, by name. Threads may share it."""
 
     def __init__(self, max_input_bytes: int = MAX_INPUT_BYTES) -> None:
-        """max_input_bytes: most bytes that are read for one input, as of a body."""
+        """max_input_bytes: most bytes that are read for the inputs of one request, as of a body."""
         self.max_input_bytes = max_input_bytes
         self.regions: dict[str, Region] = {}
         self._lock = threading.Lock()  # a file must not be closed, and its number reused, while it is read
@@ -89,12 +89,17 @@ class SharedMemory:
             regions = list(self.regions.values()) if name is None else [self._find(name)]
         return [region.describe_tensor() for region in regions]
 
-    def read(self, region: str, offset: int, size: int) -> memoryview:
-        """A copy of `size` bytes from `offset` in the region; raises BadInput, TooLarge."""
+    def check_size(self, size: int) -> None:
+        """Raise TooLarge for `size` bytes of inputs, where one request may not read so many."""
         if size > self.max_input_bytes:
             raise TooLarge(
-                f"an input of {size} bytes is over the limit of {self.max_input_bytes}: send fewer rows in one request"
+                f"inputs of {cut(size)} bytes are over the limit of {self.max_input_bytes}: "
+                "send fewer rows in one request"
             )
+
+    def read(self, region: str, offset: int, size: int) -> memoryview:
+        """A copy of `size` bytes from `offset` in the region; raises BadInput, TooLarge."""
+        self.check_size(size)
         with self._lock:
             source = self._find(region)
             data = os.pread(source.file, size, source.place(offset, size))

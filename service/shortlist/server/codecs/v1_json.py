@@ -91,13 +91,14 @@ def read_target(fields: dict[str, Any]) -> tuple[str, int | None]:
 
 def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> TopKQuery:
     """The query of /v1/topk to a model of `dim` numbers a context vector; raises BadInput, NotFound."""
+    contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
     return TopKQuery(
-        parse_float_rows("contexts", require_field(fields, "contexts"), dim),
+        contexts,
         parse_whole_number("k", require_field(fields, "k")),
         read_lists(fields, "allow", registry),
         read_lists(fields, "ban", registry),
         read_flag(fields, "exact"),
-        read_bias(fields),
+        read_bias(fields, len(contexts)),
         read_flag(fields, "partial"),
         *(fields.get(name) and parse_set_names(name, fields[name]) for name in SET_FIELDS),
     )
@@ -115,7 +116,7 @@ def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) 
     options = {name: value for name, value in asked.items() if value is not None}
     sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))
     allow, ban = (read_lists(fields, name, registry) for name in ("allow", "ban"))
-    return SampleQuery(contexts, sampling, allow, ban, read_bias(fields))
+    return SampleQuery(contexts, sampling, allow, ban, read_bias(fields, len(contexts)))
 
 
 def read_beam_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> BeamQuery:
@@ -124,7 +125,7 @@ def read_beam_query(fields: dict[str, Any], dim: int, registry: ListRegistry) ->
     scores, beam = read_scores(fields), require_field(fields, "beam")
     options = {name: fields[name] for name in STEP_FIELDS[3:] if name in fields}
     lists = {name: read_lists(fields, name, registry) for name in ("allow", "ban")}
-    checked = lists | {"bias": read_bias(fields), "exact": read_flag(fields, "exact")}
+    checked = lists | {"bias": read_bias(fields, len(contexts)), "exact": read_flag(fields, "exact")}
     if "forced" in fields:
         checked["forced"] = parse_id_rows("forced", fields["forced"])
     return make_beam_query(contexts, scores, fields.get("finished"), beam=beam, **options | checked)
@@ -150,9 +151,9 @@ def read_lists(fields: dict[str, Any], name: str, registry: ListRegistry) -> Lis
     return registry.resolve(NamedLists(table, None if rows is None else parse_id_rows(f"rows of {name}", rows)))
 
 
-def read_bias(fields: dict[str, Any]) -> Bias | None:
-    """An optional bias: an object of ids and weights for all rows, or a list of them; raises BadInput."""
-    return parse_bias(fields.get("bias"))
+def read_bias(fields: dict[str, Any], rows: int) -> Bias | None:
+    """An optional bias: an object of ids and weights for all `rows`, or a list of one each; raises BadInput."""
+    return parse_bias(fields.get("bias"), rows)
 
 
 def read_score_query(fields: dict[str, Any], dim: int) -> ScoreQuery:

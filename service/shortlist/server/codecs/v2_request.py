@@ -117,7 +117,7 @@ class InferCodec:
         if not text and header is not None:
             return self.decode_raw(binary)
         content = parse_json(text)
-        inputs = parse_tensors(content.get("inputs"), binary, self.manifest.name, self.memory)
+        inputs = parse_tensors(content.get("inputs"), binary, self.manifest.name, self.memory, INPUT_DATATYPES)
         parameters = parse_object(content, "parameters", "the request")
         check_parameters(parameters)
         outputs = read_outputs(content, read_flag(parameters, "binary_data_output"), name_kind(inputs))

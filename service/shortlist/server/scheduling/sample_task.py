@@ -48,7 +48,8 @@ class SampleTask:
 
     @property
     def argument_bytes(self) -> int:
-        return self.contexts.nbytes + self.class_filter.nbytes
+        bias = 0 if self.bias is None else self.bias.nbytes
+        return self.contexts.nbytes + self.class_filter.nbytes + bias
 
     def compute(self) -> TopK:
         return self.draw(0, self.rows)

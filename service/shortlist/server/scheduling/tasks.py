@@ -51,7 +51,8 @@ class SearchTask:
 
     @property
     def argument_bytes(self) -> int:
-        return self.contexts.nbytes + self.class_filter.nbytes
+        bias = 0 if self.bias is None else self.bias.nbytes
+        return self.contexts.nbytes + self.class_filter.nbytes + bias
 
     @property
     def is_lone(self) -> bool:
