@@ -133,7 +133,8 @@ class Model:
         head, labels, bundle = prepare_head(bundle or open_bundle(self.folder), device, threads)
         # a bundle may have been copied to another name or version: the folder's is what is served
         head = head.with_identity(self.name, self.version)
-        head = head if items is None else items.attach(head)
+        with explain_failures(self.folder):
+            head = head if items is None else items.attach(head)
         with self.changing:
             self._head, self.labels, self.bundle = head, labels, bundle
         self.state, self.reason = "ready", ""
