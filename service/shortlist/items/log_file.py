@@ -78,20 +78,22 @@ class LogFile:
         """Open or make a log; the first that has it open cuts a torn last frame off.
 
         shared: whether others may have it open that are opened so; the first keeps them out until `share`.
-        Raises BundleError where another server writes it, or a frame before the last one is damaged.
+        Raises BundleError where the system refuses it, another server writes it, or a frame before the last one is
+        damaged.
         """
         self.path = path
         self.broken: str | None = None
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self.is_first = lock_shared(self.file, path) if shared else lock_file(self.file, path)
-            self.size = self.find_end()
-            if self.is_first:
-                self.cut_torn_end()
-        except BaseException:
-            os.close(self.file)
-            raise
-        flush_folder(path.parent)
+        with explain_refusals(path):
+            self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                self.is_first = lock_shared(self.file, path) if shared else lock_file(self.file, path)
+                self.size = self.find_end()
+                if self.is_first:
+                    self.cut_torn_end()
+                flush_folder(path.parent)
+            except BaseException:
+                os.close(self.file)
+                raise
 
     def share(self) -> None:
         """Let other processes open it too."""
@@ -161,6 +163,17 @@ class LogFile:
 
     def close(self) -> None:
         os.close(self.file)
+
+
+@contextlib.contextmanager
+def explain_refusals(path: Path) -> Iterator[None]:
+    """Turn the system's refusal of a log, or of a file beside it, into BundleError."""
+    try:
+        yield
+    except OSError as error:
+        raise BundleError(
+            f"{path} cannot be opened for changes of items ({error.strerror}): mend that, then load the model again"
+        ) from error
 
 
 def lock_file(file: int, path: Path) -> bool:

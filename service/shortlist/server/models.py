@@ -103,7 +103,8 @@ class Model:
         head = prepare_head(bundle, device, threads)
         # a bundle may have been copied to another name or version: the folder's is what is served
         head = head.with_identity(self.name, self.version)
-        head = head if items is None else items.attach(head)
+        with explain_failures(self.folder):
+            head = head if items is None else items.attach(head)
         with self.changing:
             self._head, self.bundle = head, bundle
         self.state, self.reason = "ready", ""

@@ -53,6 +53,12 @@ def test_two_servers_do_not_write_one_log(path):
     LogFile(path).close()
 
 
+def test_what_the_system_refuses_is_said_in_a_sentence(path):
+    (path.parent / "folder.items").mkdir()
+    with pytest.raises(BundleError, match=r"folder\.items cannot be opened for changes of items \(Is a directory\)"):
+        LogFile(path.parent / "folder.items")
+
+
 def test_a_log_is_replaced_whole(path):
     log = LogFile(path)
     log.replace([pack_frame(7, b"new")])

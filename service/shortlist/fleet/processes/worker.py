@@ -75,7 +75,7 @@ def make_server(settings: Settings, passage: socket.socket, control: socket.sock
     gateway = Gateway(Everywhere(app, service, link), service)
     config = configure(gateway, settings, service.admission, gateway.fast_path)
     server = Worker(config, app, link, passage, control)
-    service.on_load_error = server.give_up
+    service.on_load_error, service.on_fault = server.give_up, server.fail
     service.on_roll_back = server.tell_roll_back
     service.changes.poll_seconds = None  # the supervisor says when to look, one process after the other
     return server
@@ -162,6 +162,7 @@ class Worker(Server):
     async def reload_all(self, _: None) -> None:
         """Read the API keys, the certificate and the repository again."""
         self.reload_files()
+        self.service.changes.releases.retry_failures()
         await self.service.changes.update_all()
 
     async def look(self, _: None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from shortlist.runtime.devices import resolve_device
 from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
+from shortlist.server.lifecycle.endless_task import start_endless
 from shortlist.server.lifecycle.model_changes import ModelChanges
 from shortlist.server.lifecycle.releases import Change, ReleaseRules, Releases
 from shortlist.server.messages.body import BodyReader
@@ -44,8 +44,6 @@ from .log_settings import LogSettings
 from .reports import Reports
 from .served_model import ServedModel
 from .trace_settings import TraceSettings
-
-log = logging.getLogger(__name__)
 
 MakeReleases = Callable[[Path, ReleaseRules, Callable[[Model], None]], Releases]
 
@@ -77,7 +75,7 @@ class Service:
         releases = make_releases(settings.repository, rules, self.metrics.publish_model)
         self.models = releases.models
         self.changes = ModelChanges(releases, self.apply_change, settings.poll_seconds if settings.polls else None)
-        self.on_load_error: Callable[[], None] = ignore_load_error
+        self.on_load_error = self.on_fault = ignore_failure
         self.on_roll_back: Callable[[Model, str], None] = ignore_roll_back
         self.served_models: dict[Model, ServedModel] = {}
         self.keeping = threading.Lock()  # of `served_models` when versions come and go
@@ -133,11 +131,12 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Load the models in the background and serve; finish what runs at the end."""
-        tasks = [asyncio.create_task(work) for work in (self.bodies.cancel_late_bodies(), self.load_and_watch())]
+        works = [self.bodies.cancel_late_bodies(), self.load_and_watch()]
         if self.settings.precision_share:
-            tasks.append(asyncio.create_task(self.monitor.run()))
+            works.append(self.monitor.run())
         if self.settings.canary_seconds:
-            tasks.append(asyncio.create_task(self.bundle_watch.run()))
+            works.append(self.bundle_watch.run())
+        tasks = [start_endless(work, self.on_fault) for work in works]
         try:
             yield
         finally:
@@ -292,8 +291,8 @@ def open_items(settings: Settings) -> ItemStore | None:
     return ItemStore(settings.item_changes, settings.repository, shared=settings.processes > 1)
 
 
-def ignore_load_error() -> None:
-    """Do nothing where a model could not be loaded at the start: the default where nobody stops the server."""
+def ignore_failure() -> None:
+    """Do nothing where no model could be loaded at the start or a task failed: the default where nobody stops."""
 
 
 def ignore_roll_back(model: Model, reason: str) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 
 from starlette.types import Receive
 
+from shortlist.errors import BundleError
 from shortlist.runtime.memory import give_back_memory
 from shortlist.server.models import Model
 
@@ -41,9 +42,17 @@ class ModelChanges:
         for name in await self.queue.run(self.releases.list_models):
             if self.releases.stop_event.is_set():
                 break
-            change = self.apply(await self.queue.run(partial(self.releases.update, name)))
+            change = self.apply(await self.queue.run(partial(self.update, name)))
             total.failures += change.failures
         return total
+
+    def update(self, name: str) -> Change:
+        """Serve what the repository holds of one model now; takes seconds."""
+        try:
+            return self.releases.update(name)
+        except Exception as error:  # not foreseen; the next look may do better
+            log.exception("the versions of model '%s' could not be looked at", name)
+            return Change(failures=[BundleError(f"the versions of model '{name}' could not be looked at: {error}")])
 
     async def watch(self) -> None:
         """Look again whenever that is asked for, and every so many seconds; in an endless loop."""
@@ -57,7 +66,8 @@ class ModelChanges:
                 log.exception("the repository could not be looked at")
 
     def look_again(self) -> None:
-        """Serve soon what the repository holds now."""
+        """Serve soon what the repository holds now, versions that failed before among it."""
+        self.releases.retry_failures()
         self.wake.set()
 
     async def load(self, name: str, receive: Receive) -> None:

@@ -99,6 +99,12 @@ class Releases:
         """Load nothing more from now on; a load that runs is finished."""
         self.stop_event.set()
 
+    def retry_failures(self) -> None:
+        """Load versions that failed at the next update, be they as they were: what kept them may lie elsewhere."""
+        for model in self.models:
+            if model.state == "failed":
+                self.candidates.rejections.pop(model.folder, None)
+
     def reload(self, name: str) -> Change:
         """Load every version of a model that is to be served, whatever became of it before.
 

@@ -64,7 +64,7 @@ def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_a
         listeners = open_listeners(settings, stack)
         warn_of_open_access(service)
         server = Server(config, service)
-        service.on_load_error = server.give_up
+        service.on_load_error, service.on_fault = server.give_up, server.fail
         server.run(listeners)
     return server.exit_code
 
@@ -244,6 +244,10 @@ class Server(UvicornServer):
     def give_up(self) -> None:
         """Stop without having served: a model could not be loaded."""
         log.error("a model could not be loaded, and --exit-on-load-error wants the end then")
+        self.fail()
+
+    def fail(self) -> None:
+        """Stop without delay, with exit code 1: it cannot go on."""
         self.exit_code = 1
         self.interrupt()
 

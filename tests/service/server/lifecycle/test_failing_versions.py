@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from shortlist.items.store import ItemStore
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +34,22 @@ def test_a_start_with_a_bad_newest_version_serves_the_one_before(repository):
     assert "version 2" in failure
     assert repository.ready_versions == {1}
     repository.releases.models.check_ready()
+
+
+def test_a_log_of_items_that_cannot_be_opened_is_why_its_model_does_not_answer(repository, tmp_path):
+    changes = tmp_path.with_name(f"{tmp_path.name}-changes")
+    (changes / "lm.items").mkdir(parents=True)
+    repository.put(1, "other")
+    (failure,) = repository.start(arrival_seconds=None, items=ItemStore(changes, tmp_path))
+    assert "lm.items cannot be opened for changes of items (Is a directory)" in failure
+    assert repository.states == {("lm", 1): "failed", ("other", 1): "ready"}
+    (changes / "lm.items").rmdir()
+    assert repository.look() == []
+    assert repository.states["lm", 1] == "failed", "nothing of the version has changed"
+    repository.releases.retry_failures()
+    repository.look()
+    assert repository.states["lm", 1] == "ready"
+    repository.releases.rules.items.close()
 
 
 def test_a_damaged_version_is_reported_once_no_more_of_it_can_come(repository):
