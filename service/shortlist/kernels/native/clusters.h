@@ -92,8 +92,12 @@ static void find_two_largest(const float *scores, int64_t n, float *largest, flo
 
 /* The place of the first of scores [n] with this value but that at `other`; -1 where there is none. */
 INLINE int64_t find_score(const float *scores, int64_t n, float value, int64_t other) {
-    for (int64_t i = 0; i < n; i++)
-        if (scores[i] == value && i != other) return i;
+    for (int64_t start = 0; start < n; start += LANES) {
+        int64_t end = start + LANES < n ? start + LANES : n;
+        if (end - start == LANES && !holds_number(scores + start, value)) continue;
+        for (int64_t i = start; i < end; i++)
+            if (scores[i] == value && i != other) return i;
+    }
     return -1;
 }
 

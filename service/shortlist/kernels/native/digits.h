@@ -91,20 +91,40 @@ INLINE float combine_sums(int32_t coarse_sum, int32_t fine_sum, float scale, str
     return (steps.coarse * scale) * coarse + (steps.fine * scale) * fine;
 }
 
-/* The products [16 blocks] of columns with a context in two digits. */
+/* The sums [2, 2, LANES] of two blocks, one behind the other, with both digits: each block's coarse ones first. */
+#ifndef HAS_TWO_BLOCKS
+INLINE void multiply_two_blocks_by_digits(const uint8_t *blocks, const int8_t *coarse, const int8_t *fine,
+                                          int64_t lines, int32_t *sums) {
+    for (int64_t i = 0; i < 2; i++)
+        multiply_block_by_digits(blocks + i * lines * LINE_BYTES, coarse, fine, lines, sums + 2 * i * LANES,
+                                 sums + (2 * i + 1) * LANES);
+}
+#endif
+
+/* The products [LANES] of a block of columns, whose sums [2, LANES] over both digits are there; as `combine_sums`. */
+INLINE void combine_block(const int32_t *sums, const float *scales, struct digit_steps steps, float *products) {
+    for (int64_t lane = 0; lane < LANES; lane += WIDTH) {
+        floats coarse = convert_ints(load_ints(sums + lane) - steps.coarse_shift);
+        floats fine = convert_ints(load_ints(sums + LANES + lane) - steps.fine_shift);
+        floats scale = load_floats(scales + lane);
+        store_floats(products + lane, (steps.coarse * scale) * coarse + (steps.fine * scale) * fine);
+    }
+}
+
+/* The products [16 blocks] of columns with a context in two digits. Two blocks at a time share the context's digits. */
 INLINE void multiply_columns(const struct int8_columns *columns, const int8_t *coarse, const int8_t *fine,
                              struct digit_steps steps, float *products) {
-    for (int64_t block = 0; block < columns->blocks; block++) {
-        int32_t coarse_sums[LANES], fine_sums[LANES];
-        multiply_block_by_digits(columns->weights + block * columns->lines * LINE_BYTES, coarse, fine, columns->lines,
-                                 coarse_sums, fine_sums);
-        for (int64_t lane = 0, i = LANES * block; lane < LANES; lane += WIDTH, i += WIDTH) { /* as `combine_sums` */
-            floats coarse = convert_ints(load_ints(coarse_sums + lane) - steps.coarse_shift);
-            floats fine = convert_ints(load_ints(fine_sums + lane) - steps.fine_shift);
-            floats scale = load_floats(columns->scale + i);
-            store_floats(products + i, (steps.coarse * scale) * coarse + (steps.fine * scale) * fine);
-        }
+    int64_t lines = columns->lines, size = lines * LINE_BYTES, block = 0;
+    int32_t sums[4 * LANES];
+    for (; block + 2 <= columns->blocks; block += 2) {
+        multiply_two_blocks_by_digits(columns->weights + block * size, coarse, fine, lines, sums);
+        for (int64_t i = 0; i < 2; i++)
+            combine_block(sums + 2 * i * LANES, columns->scale + (block + i) * LANES, steps,
+                          products + (block + i) * LANES);
     }
+    if (block == columns->blocks) return;
+    multiply_block_by_digits(columns->weights + block * size, coarse, fine, lines, sums, sums + LANES);
+    combine_block(sums, columns->scale + block * LANES, steps, products + block * LANES);
 }
 
 #endif

@@ -197,14 +197,26 @@ static int64_t keep_exact(const struct scratch *scratch, int64_t exact_count) {
     return exact_count;
 }
 
-/* The log-sum of all classes that were scored exactly: by the first look, `first_count`, and by the last. */
+/* Whether one of positions [count], ascending, is this one. */
+INLINE int holds_position(const int32_t *positions, int64_t count, int32_t position) {
+    int64_t first = 0, end = count;
+    while (first < end) {
+        int64_t middle = (first + end) / 2;
+        if (positions[middle] < position) first = middle + 1;
+        else end = middle;
+    }
+    return first < count && positions[first] == position;
+}
+
+/* The log-sum of all classes that were scored exactly: by the first look, `first_count`, whose positions ascend since
+ * it opens groups in their order, and by the last. */
 static float add_exact(const struct scratch *scratch, int64_t first_count, int64_t exact_count) {
     int64_t total = first_count;
     memcpy(scratch->spare, scratch->first_values, first_count * sizeof(float));
     for (int64_t i = 0; i < exact_count; i++) {
-        int64_t known = 0;
-        while (known < first_count && scratch->first_exact[known] != scratch->positions[scratch->exact[i]]) known++;
-        if (known == first_count) scratch->spare[total++] = scratch->values[scratch->exact[i]];
+        int32_t index = scratch->exact[i];
+        if (!holds_position(scratch->first_exact, first_count, scratch->positions[index]))
+            scratch->spare[total++] = scratch->values[index];
     }
     return total ? log_sum_exp(scratch->spare, total) : -INFINITY;
 }

@@ -69,6 +69,19 @@ static void score_groups(const struct grouped *head, float row_scale, const stru
         scratch->groups[i] = (scratch->groups[i] + head->raises[i]) * row_scale + head->reach[i];
 }
 
+/* Writes first, first + 1, ..., end - 1 to `numbers`, and up to LANES more behind these; returns how many. Whole vectors,
+ * nearly always one: the end of a loop over single ones cannot be guessed. */
+INLINE int64_t write_range(int64_t first, int64_t end, int32_t *numbers) {
+    int64_t number = first;
+    do
+        for (int part = 0; part < (int)PARTS; part++) {
+            ints some = count_lanes((int32_t)(WIDTH * part)) + (int32_t)number;
+            memcpy(numbers + number - first + WIDTH * part, &some, sizeof some);
+        }
+    while (end - number > LANES && (number += LANES));
+    return end - first;
+}
+
 /* Writes the blocks of the best groups to block_ids; returns how many. The groups' scores are there. */
 static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch) {
     int64_t count = 0;
@@ -76,8 +89,7 @@ static int64_t open_groups(const struct grouped *head, int64_t opened, const str
     int64_t reaching = select_reaching(scratch->groups, head->groups, threshold, scratch->positions);
     for (int64_t i = 0; i < reaching; i++) {
         int32_t group = scratch->positions[i];
-        for (int64_t block = head->group_blocks[group]; block < head->group_blocks[group + 1]; block++)
-            scratch->block_ids[count++] = (int32_t)block;
+        count += write_range(head->group_blocks[group], head->group_blocks[group + 1], scratch->block_ids + count);
     }
     return count;
 }

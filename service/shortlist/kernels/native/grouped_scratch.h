@@ -62,7 +62,7 @@ static int64_t lay_out_scratch(const struct grouped *head, const struct lists *l
     scratch->projected = take(&place, head->projection_blocks * LANES, sizeof(float));
     scratch->groups = take(&place, head->centre_blocks * LANES, sizeof(float));
     scratch->block_scores = take(&place, head->blocks, sizeof(float));
-    scratch->block_ids = take(&place, head->blocks, sizeof(int32_t));
+    scratch->block_ids = take(&place, head->blocks + LANES, sizeof(int32_t)); /* written by LANES */
     scratch->block_sizes = take(&place, head->blocks, sizeof(int32_t));
     scratch->positions = take(&place, classes, sizeof(int32_t));
     scratch->scores = take(&place, classes, sizeof(float));

@@ -55,6 +55,26 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
     _mm512_storeu_si512(fine_sums, add_chains(fine_chains));
 }
 
+#define HAS_TWO_BLOCKS
+INLINE void multiply_two_blocks_by_digits(const uint8_t *blocks, const int8_t *coarse, const int8_t *fine,
+                                          int64_t lines, int32_t *sums) {
+    __m512i chains[2][4] = {0};
+    int64_t size = lines * LINE_BYTES;
+    for (int64_t i = 0; i < lines; i += 2)
+        for (int odd = 0; odd < (i + 1 < lines ? 2 : 1); odd++) {
+            __m512i one = load_line(blocks + LINE_BYTES * (i + odd));
+            __m512i other = load_line(blocks + size + LINE_BYTES * (i + odd));
+            __m512i coarse_digits = repeat_levels(coarse + LANE_BYTES * (i + odd));
+            __m512i fine_digits = repeat_levels(fine + LANE_BYTES * (i + odd));
+            chains[odd][0] = _mm512_dpbusd_epi32(chains[odd][0], one, coarse_digits);
+            chains[odd][1] = _mm512_dpbusd_epi32(chains[odd][1], one, fine_digits);
+            chains[odd][2] = _mm512_dpbusd_epi32(chains[odd][2], other, coarse_digits);
+            chains[odd][3] = _mm512_dpbusd_epi32(chains[odd][3], other, fine_digits);
+        }
+    for (int c = 0; c < 4; c++)
+        _mm512_storeu_si512(sums + LANES * c, _mm512_add_epi32(chains[0][c], chains[1][c]));
+}
+
 /* The sums [4, LANES] of a block with four vectors of digits, which begin `columns` bytes from one another. */
 #define HAS_FOUR_PRODUCTS
 INLINE void multiply_block_by_four(const uint8_t *block, const int8_t *digits, int64_t columns, int64_t lines,

@@ -95,6 +95,16 @@ INLINE float find_largest_lane(const float *numbers) {
 }
 #endif
 
+/* Whether one of LANES numbers is this one. */
+INLINE int holds_number(const float *numbers, float number) {
+    ints is_equal = {0};
+    int32_t lanes[WIDTH], holds = 0;
+    for (int part = 0; part < (int)PARTS; part++) is_equal |= load_floats(numbers + WIDTH * part) == number - (floats){0};
+    memcpy(lanes, &is_equal, sizeof lanes);
+    for (int lane = 0; lane < (int)WIDTH; lane++) holds |= lanes[lane];
+    return holds != 0;
+}
+
 /* The largest of numbers [n], -inf of none. Those that are no numbers are left out. */
 INLINE float find_largest(const float *numbers, int64_t n) {
     floats peaks[PARTS];
