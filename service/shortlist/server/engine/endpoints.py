@@ -21,7 +21,7 @@ from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.codecs.v2_template import InferTemplate
 from shortlist.server.lifecycle.registry import Models, parse_version
 from shortlist.server.messages.bounded_cache import BoundedCache
-from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse, RawHeaders
+from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse
 from shortlist.server.messages.json_fields import read_flag
 from shortlist.server.scheduling.tasks import BeamResult
 
@@ -31,7 +31,6 @@ from .service import Service
 
 PATH_CACHE_ENTRIES = 1024
 MAX_CACHED_PATH_CHARS = 1024
-MAX_LENGTH_DIGITS = 19  # of a header that is worth parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,6 @@ class Endpoint:
     name: str
     decode: Callable[[Service, RequestState, bytes], DecodedRequest]
     splits: bool = False
-
-    def find_json_length(self, headers: RawHeaders) -> int | None:
-        """How many bytes of a body are JSON, as a header says; None where all are."""
-        length = headers.get(JSON_LENGTH, b"").strip() if self.splits else b""
-        return int(length) if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS else None
 
 
 class Target(NamedTuple):

@@ -17,6 +17,7 @@ from shortlist import __version__
 from shortlist.errors import NotReady
 from shortlist.items.store import ItemStore
 from shortlist.runtime.devices import resolve_device
+from shortlist.server.access.clients import ClientAddresses
 from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
@@ -39,7 +40,6 @@ from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 
 from .bundle_watch import BundleWatch
-from .clients import ClientAddresses
 from .log_settings import LogSettings
 from .reports import Reports
 from .served_model import ServedModel
