@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from starlette.routing import compile_path
 
+from shortlist.bundle.manifest import Manifest
 from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.decoding.step import continue_beams
 from shortlist.errors import BadInput, NotFound
@@ -60,12 +61,19 @@ def find_model(service: Service, state: RequestState, body: bytes, name: str, ve
     return served_model
 
 
+def read_v1(
+    service: Service, state: RequestState, body: bytes, names: tuple[str, ...]
+) -> tuple[ServedModel, Manifest, dict[str, Any]]:
+    """The model that a JSON request asks, its manifest, and the fields, among `names`, with ids in place of names."""
+    fields = v1_json.parse_fields(body, names)
+    served_model = find_model(service, state, body, *v1_json.read_target(fields))
+    head = served_model.model.head
+    return served_model, head.manifest, v1_json.resolve_fields(fields, head.names, head.manifest.name)
+
+
 def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/topk."""
-    fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
-    served_model = find_model(service, state, body, *v1_json.read_target(fields))
-    manifest = served_model.model.head.manifest
-    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    served_model, manifest, fields = read_v1(service, state, body, v1_json.TOPK_FIELDS)
     texts = {name: served_model.require_texts(name) for name in ("labels", "names") if read_flag(fields, name)}
     read_query = v1_json.read_sample_query if "sample" in fields else v1_json.read_topk_query
     query = read_query(fields, manifest.dim, service.named_lists)
@@ -76,10 +84,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
 
 def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/score."""
-    fields = v1_json.parse_fields(body, v1_json.SCORE_FIELDS)
-    served_model = find_model(service, state, body, *v1_json.read_target(fields))
-    manifest = served_model.model.head.manifest
-    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    served_model, manifest, fields = read_v1(service, state, body, v1_json.SCORE_FIELDS)
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
     return DecodedRequest(
@@ -89,10 +94,7 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
 
 def decode_beam_step(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/beam/step."""
-    fields = v1_json.parse_fields(body, v1_json.BEAM_FIELDS)
-    served_model = find_model(service, state, body, *v1_json.read_target(fields))
-    manifest = served_model.model.head.manifest
-    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    served_model, manifest, fields = read_v1(service, state, body, v1_json.BEAM_FIELDS)
     query = v1_json.read_beam_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
     encode = partial(encode_beams, partial(v1_json.encode_beam_step, manifest))

@@ -94,7 +94,7 @@ class Service:
         self.monitor = Monitor(
             settings, self.list_precisions, self.has_waiting_rows, self.react_to_alarm, self.redecode
         )
-        self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
+        self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.metrics.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
         self.reports = Reports(settings)
         self.export_gauges()
@@ -128,7 +128,7 @@ class Service:
         if self.items is not None:
             ItemSeries(self.items.ledgers, lambda: self.models, self.metrics.registry)
         if self.settings.triton_metrics:
-            TritonMetrics(self.all_statistics, self.metrics.registry)
+            TritonMetrics(self.list_statistics, self.metrics.registry)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -160,14 +160,6 @@ class Service:
     def stop_loading(self) -> None:
         """Load nothing more: the server stops."""
         self.changes.releases.stop()
-
-    def publish_canary(self, model: Model, passed: bool) -> None:
-        """Publish whether the files and answers of a served model are still those of its load."""
-        self.metrics.publish_canary(model, passed=passed)
-
-    async def load_model(self, name: str, receive: Receive) -> None:
-        """Load every version of a model that is to be served; see `ModelChanges.load`."""
-        await self.changes.load(name, receive)
 
     async def unload_model(self, name: str, receive: Receive) -> None:
         """Serve no version of a model, and free its memory, until it is loaded again; see `ModelChanges.unload`."""
@@ -277,7 +269,7 @@ class Service:
         for served_model in list(self.served_models.values()):
             served_model.recorder.settle()
 
-    def all_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
+    def list_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
         """The statistics of every model of the repository that got a request."""
         for model in self.models:
             served_model = self.served_models.get(model)
