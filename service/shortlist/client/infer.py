@@ -81,7 +81,7 @@ def make_infer(
         version = parse_whole_number("version", version)
     shapes, buffers = [], []
     for name, values in inputs.items():
-        buffer = view_bytes(values) if values.dtype != TEXT_DTYPE else memoryview(join_texts(values.reshape(-1)))
+        buffer = view_bytes(values)
         shapes.append((name, values.dtype, values.shape, buffer.nbytes))
         buffers.append(buffer)
     path, text, headers = prepare_infer(model, version, tuple(shapes), tuple(parameters.items()), outputs)
@@ -89,7 +89,9 @@ def make_infer(
 
 
 def view_bytes(values: Array) -> memoryview:
-    """The bytes of a tensor, copied only where the array has gaps."""
+    """The bytes of a tensor of numbers, copied only where the array has gaps, or of texts."""
+    if values.dtype == TEXT_DTYPE:
+        return memoryview(join_texts(values.reshape(-1)))
     buffer = values.data
     return buffer if buffer.c_contiguous else np.ascontiguousarray(values).data
 

@@ -10,23 +10,19 @@ from shortlist.bundle.names import has_names, pad_names
 from shortlist.core.arrays import Array, to_id_array
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput
-from shortlist.wire.open_inference import IDS, describe_tensor
+from shortlist.wire.open_inference import IDS
 
-from .infer import make_binary_headers, view_bytes
+from .infer import describe_input, make_binary_headers, view_bytes
 from .messages import Exchange, Request
 from .responses import parse_json_object, raise_for_status
 
 
 def put_set(model: str, name: str, ids: Any) -> Exchange[None]:
     """Let the server know a set of `ids` [m], ids or names of classes, by a name."""
-    if has_names(ids):
-        body: tuple[bytes | memoryview, ...] = (json.dumps({IDS: pad_names(IDS, ids).tolist()}).encode(),)
-        headers = (("Content-Type", "application/json"),)
-    else:
-        values: Array = to_id_array(IDS, ids)
-        text = json.dumps({"inputs": [describe_tensor(IDS, values, binary=True)]}).encode()
-        body, headers = (text, view_bytes(values)), make_binary_headers(text)  # type: ignore[assignment]
-    raise_for_status((yield Request("PUT", make_path(model, name), body, headers)))
+    values: Array = pad_names(IDS, ids) if has_names(ids) else to_id_array(IDS, ids)
+    buffer = view_bytes(values)
+    text = json.dumps({"inputs": [describe_input(IDS, values.dtype, values.shape, buffer.nbytes)]}).encode()
+    raise_for_status((yield Request("PUT", make_path(model, name), (text, buffer), make_binary_headers(text))))
 
 
 def delete_set(model: str, name: str) -> Exchange[None]:

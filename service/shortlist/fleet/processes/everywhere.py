@@ -17,6 +17,7 @@ from starlette.responses import Response as StarletteResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shortlist.errors import NotReady
+from shortlist.server.access.clients import read_address
 from shortlist.server.access.keys import Role
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.headers import RawHeaders
@@ -91,8 +92,9 @@ class Everywhere:
 
     async def change(self, scope: Scope, receive: Receive, role: Role) -> Response | None:
         """Change something in all processes; None where the client left before its body had come."""
-        headers, (address, _) = dict(scope["headers"]), scope.get("client") or ("", 0)
-        with Hold(self.service.admission, self.service.identify_client(headers, address)) as hold:
+        headers = dict(scope["headers"])
+        client = self.service.identify_client(headers, read_address(scope))
+        with Hold(self.service.admission, client) as hold:
             try:
                 self.service.access.check_role(headers, role)
                 body = await self.service.bodies.read(receive, headers, time.perf_counter(), hold)

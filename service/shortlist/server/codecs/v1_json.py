@@ -60,7 +60,7 @@ COVERAGE_DIGITS = 6
 JSON_CONTENT = (CONTENT_TYPE, JSON_TYPE.encode())
 
 
-def parse_fields(body: bytes, names: tuple[str, ...]) -> dict[str, Any]:
+def parse_fields(body: memoryview | bytes, names: tuple[str, ...]) -> dict[str, Any]:
     """The body's fields; raises BadInput at one that is not known, so that a misspelt `allow` is not lost."""
     fields = parse_json(body)
     unknown = next((name for name in fields if name not in names), None)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from starlette.routing import compile_path
 
+from shortlist.bundle.manifest import Manifest
 from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.decoding.step import continue_beams
 from shortlist.errors import BadInput, NotFound
@@ -21,7 +22,7 @@ from shortlist.server.codecs.v2_response import encode_and_compress
 from shortlist.server.codecs.v2_template import InferTemplate
 from shortlist.server.lifecycle.registry import Models, parse_version
 from shortlist.server.messages.bounded_cache import BoundedCache
-from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse, RawHeaders
+from shortlist.server.messages.headers import ACCEPT_ENCODING, JSON_LENGTH, EncodedResponse
 from shortlist.server.messages.json_fields import read_flag
 from shortlist.server.scheduling.tasks import BeamResult
 
@@ -31,7 +32,6 @@ from .service import Service
 
 PATH_CACHE_ENTRIES = 1024
 MAX_CACHED_PATH_CHARS = 1024
-MAX_LENGTH_DIGITS = 19  # of a header that is worth parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,6 @@ class Endpoint:
     name: str
     decode: Callable[[Service, RequestState, bytes], DecodedRequest]
     splits: bool = False
-
-    def find_json_length(self, headers: RawHeaders) -> int | None:
-        """How many bytes of a body are JSON, as a header says; None where all are."""
-        length = headers.get(JSON_LENGTH, b"").strip() if self.splits else b""
-        return int(length) if length.isdigit() and len(length) <= MAX_LENGTH_DIGITS else None
 
 
 class Target(NamedTuple):
@@ -66,12 +61,19 @@ def find_model(service: Service, state: RequestState, body: bytes, name: str, ve
     return served_model
 
 
+def read_v1(
+    service: Service, state: RequestState, body: bytes, names: tuple[str, ...]
+) -> tuple[ServedModel, Manifest, dict[str, Any]]:
+    """The model that a JSON request asks, its manifest, and the fields, among `names`, with ids in place of names."""
+    fields = v1_json.parse_fields(body, names)
+    served_model = find_model(service, state, body, *v1_json.read_target(fields))
+    head = served_model.model.head
+    return served_model, head.manifest, v1_json.resolve_fields(fields, head.names, head.manifest.name)
+
+
 def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/topk."""
-    fields = v1_json.parse_fields(body, v1_json.TOPK_FIELDS)
-    served_model = find_model(service, state, body, *v1_json.read_target(fields))
-    manifest = served_model.model.head.manifest
-    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    served_model, manifest, fields = read_v1(service, state, body, v1_json.TOPK_FIELDS)
     texts = {name: served_model.require_texts(name) for name in ("labels", "names") if read_flag(fields, name)}
     read_query = v1_json.read_sample_query if "sample" in fields else v1_json.read_topk_query
     query = read_query(fields, manifest.dim, service.named_lists)
@@ -82,10 +84,7 @@ def decode_topk(service: Service, state: RequestState, body: bytes) -> DecodedRe
 
 def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/score."""
-    fields = v1_json.parse_fields(body, v1_json.SCORE_FIELDS)
-    served_model = find_model(service, state, body, *v1_json.read_target(fields))
-    manifest = served_model.model.head.manifest
-    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    served_model, manifest, fields = read_v1(service, state, body, v1_json.SCORE_FIELDS)
     query = v1_json.read_score_query(fields, manifest.dim)
     limits = v1_json.read_limits(fields)
     return DecodedRequest(
@@ -95,10 +94,7 @@ def decode_score(service: Service, state: RequestState, body: bytes) -> DecodedR
 
 def decode_beam_step(service: Service, state: RequestState, body: bytes) -> DecodedRequest:
     """Decode and check a request to /v1/beam/step."""
-    fields = v1_json.parse_fields(body, v1_json.BEAM_FIELDS)
-    served_model = find_model(service, state, body, *v1_json.read_target(fields))
-    manifest = served_model.model.head.manifest
-    fields = v1_json.resolve_fields(fields, served_model.model.head.names, manifest.name)
+    served_model, manifest, fields = read_v1(service, state, body, v1_json.BEAM_FIELDS)
     query = v1_json.read_beam_query(fields, manifest.dim, service.named_lists)
     limits = v1_json.read_limits(fields)
     encode = partial(encode_beams, partial(v1_json.encode_beam_step, manifest))

@@ -7,7 +7,6 @@ once, without a task, a queue or a thread. Both run in the event loop; large bod
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,31 +15,28 @@ from typing import Any
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from shortlist.errors import TooLarge
+from shortlist.server.access.clients import read_address
 from shortlist.server.access.keys import Role
-from shortlist.server.messages.compression import decompress
-from shortlist.server.messages.headers import CONTENT_ENCODING, RawHeaders, make_length_header
-from shortlist.server.messages.json_fields import MAX_MEMORY_FACTOR, make_json_size_error
+from shortlist.server.messages.headers import RawHeaders, make_length_header
 from shortlist.server.messages.responses import Response, make_error_response
 from shortlist.server.metrics.notes import OK_STATUS
 from shortlist.server.scheduling.batcher import Batcher, Computation
 from shortlist.server.scheduling.fair_queue import QueuedTask
 from shortlist.server.scheduling.hold import Hold
 
+from .body_reading import MAX_INLINE_BYTES, open_body, run_decoder
 from .endpoints import Target
 from .request import DecodedRequest, RequestState
 from .service import Service
 
 CLIENT_CLOSED_REQUEST = 499  # nobody reads this response; the code is for the metrics
-MAX_INLINE_BYTES = 64 << 10  # larger bodies are coded in a thread
 RESULT_COPIES = 2  # of a result that are in memory while it is encoded: its arrays, and its text
-NO_ADDRESS = ("", 0)
 
 
 async def respond(service: Service, target: Target, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the response to one request, whatever happens."""
-    headers, (address, _) = dict(scope["headers"]), scope.get("client") or NO_ADDRESS
-    client = service.identify_client(headers, address)
+    headers = dict(scope["headers"])
+    client = service.identify_client(headers, read_address(scope))
     state = RequestState(target.endpoint.name, target.path, headers, service.unknown_model, client)
     with Hold(service.admission, client) as hold:
         try:
@@ -143,35 +139,13 @@ def decode(service: Service, target: Target, state: RequestState, body: bytes, s
     return request
 
 
-async def decompress_body(service: Service, state: RequestState, body: bytes, encoding: str, limit: int) -> bytes:
-    """The body as it was before compression: where it is small at once, else in a thread, one after the other."""
-    if len(body) <= MAX_INLINE_BYTES:
-        with contextlib.suppress(TooLarge):
-            return decompress(body, encoding, min(limit, MAX_INLINE_BYTES))
-    async with service.decode_turns.turn(state.client):
-        return await asyncio.to_thread(decompress, body, encoding, limit)
-
-
-async def decode_body(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
+async def decode_body(
+    service: Service, target: Target, state: RequestState, hold: Hold, content: bytes
+) -> DecodedRequest:
     """As `decode`, of a body that may be compressed, and large."""
-    start, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
-    json_length, json_limit = target.endpoint.find_json_length(state.headers), service.settings.json_limit
-    if encoding:
-        limit = service.settings.body_limit
-        limit = limit if json_length is not None else min(limit, json_limit)
-        body = await decompress_body(service, state, body, encoding.decode("latin-1"), limit)
-        hold.take_bytes(len(body))
-    json_bytes = len(body) if json_length is None else min(len(body), json_length)
-    if json_bytes > json_limit:
-        raise make_json_size_error(json_bytes, json_limit)
-    if len(body) <= MAX_INLINE_BYTES:
-        request = decode(service, target, state, body, start)
-    elif json_bytes <= MAX_INLINE_BYTES:
-        request = await asyncio.to_thread(decode, service, target, state, body, start)
-    else:
-        async with service.decode_turns.turn(state.client):
-            with hold.extra_bytes(MAX_MEMORY_FACTOR * json_bytes):
-                request = await asyncio.to_thread(decode, service, target, state, body, start)
+    start = time.perf_counter()
+    body = await open_body(service, content, state.headers, hold, splits=target.endpoint.splits)
+    request = await run_decoder(service, body, hold, partial(decode, service, target, state, body.content, start))
     hold.resize_bytes(max(hold.bytes, request.task.argument_bytes))
     return request
 

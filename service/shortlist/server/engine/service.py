@@ -16,6 +16,7 @@ from shortlist import __version__
 from shortlist.errors import NotReady
 from shortlist.items.store import ItemStore
 from shortlist.runtime.devices import resolve_device
+from shortlist.server.access.clients import ClientAddresses
 from shortlist.server.access.policy import AccessPolicy
 from shortlist.server.codecs.named_lists import ListRegistry
 from shortlist.server.codecs.shared_memory import SharedMemory
@@ -39,7 +40,6 @@ from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 
 from .bundle_watch import BundleWatch
-from .clients import ClientAddresses
 from .log_settings import LogSettings
 from .reports import Reports
 from .served_model import ServedModel
@@ -92,7 +92,7 @@ class Service:
         self.monitor = Monitor(
             settings, self.list_precisions, self.has_waiting_rows, self.react_to_alarm, self.redecode
         )
-        self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.publish_canary)
+        self.bundle_watch = BundleWatch(self.models, settings.canary_seconds, self.metrics.publish_canary)
         self.unknown_model = Recorder(None, self.metrics)
         self.reports = Reports(settings)
         self.export_gauges()
@@ -126,7 +126,7 @@ class Service:
         if self.items is not None:
             ItemSeries(self.items.ledgers, lambda: self.models, self.metrics.registry)
         if self.settings.triton_metrics:
-            TritonMetrics(self.all_statistics, self.metrics.registry)
+            TritonMetrics(self.list_statistics, self.metrics.registry)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -159,14 +159,6 @@ class Service:
     def stop_loading(self) -> None:
         """Load nothing more: the server stops."""
         self.changes.releases.stop()
-
-    def publish_canary(self, model: Model, passed: bool) -> None:
-        """Publish whether the files and answers of a served model are still those of its load."""
-        self.metrics.publish_canary(model, passed=passed)
-
-    async def load_model(self, name: str, receive: Receive) -> None:
-        """Load every version of a model that is to be served; see `ModelChanges.load`."""
-        await self.changes.load(name, receive)
 
     async def unload_model(self, name: str, receive: Receive) -> None:
         """Serve no version of a model, and free its memory, until it is loaded again; see `ModelChanges.unload`."""
@@ -276,7 +268,7 @@ class Service:
         for served_model in list(self.served_models.values()):
             served_model.recorder.settle()
 
-    def all_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
+    def list_statistics(self) -> Iterator[tuple[Model, ModelStatistics]]:
         """The statistics of every model of the repository that got a request."""
         for model in self.models:
             served_model = self.served_models.get(model)

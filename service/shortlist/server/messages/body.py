@@ -10,10 +10,9 @@ from typing import Any, Protocol
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from shortlist.core.checks import cut
-from shortlist.errors import SlowBody, UnsupportedEncoding
+from shortlist.errors import SlowBody
 
-from .headers import CONTENT_ENCODING, RawHeaders, make_size_error, read_content_length
+from .headers import RawHeaders, make_size_error, read_content_length
 
 SWEEP_SECONDS = 1.0  # between looks for bodies that do not come
 
@@ -95,11 +94,3 @@ async def join_chunks(receive: Receive, hold: ByteHold | None, length: int, limi
             hold.take_bytes(len(chunks[-1]))
         more = message.get("more_body", False)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-
-def check_no_encoding(headers: RawHeaders) -> None:
-    """Raise UnsupportedEncoding for a compressed body, where none is served."""
-    encoding = headers.get(CONTENT_ENCODING, b"identity")
-    if encoding != b"identity":
-        name = cut(encoding.decode("latin-1"))
-        raise UnsupportedEncoding(f"content encoding '{name}' is not served here: send plain JSON")

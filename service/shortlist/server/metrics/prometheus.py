@@ -1,4 +1,4 @@
-"""Prometheus metrics: names and labels are a contract with dashboards and alerts.
+"""Prometheus metrics of a server.
 
 Labels hold names from the repository and small enumerations only, never text from a request. What a request
 needs is bound once per model, and counted many at a time, by a `Recorder`.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -20,14 +19,10 @@ from shortlist.plans.common.tally import Tally
 from shortlist.server.access.policy import REFUSAL_REASONS
 from shortlist.server.models import Model
 
+from .families import COUNTERS, GAUGES, HISTOGRAMS, MODEL_LABELS
 from .histogram import Histogram
 
 PHASES = ("decode", "queue", "compute", "encode")
-SECONDS_BUCKETS = [50e-6 * 2**i for i in range(18)]  # 50 us to 6.6 s
-ROWS_BUCKETS = [2**i for i in range(13)]  # 1 to 4,096
-RISK_BUCKETS = [1e-5, 1e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
-CLASSES_BUCKETS = [2**i for i in range(19)]  # 1 to 262,144
-MODEL_LABELS = ("model", "version")
 MAX_ENDED_PLACES = 8  # versions that are over and wait for a scrape: where nobody scrapes, the oldest are dropped
 LOAD_OUTCOMES = ("ready", "failed", "rolled_back")
 Place = tuple[str, str]  # a model's name and version, as labels
@@ -35,7 +30,30 @@ Content = TypeVar("Content")
 
 
 class Metrics:
-    """All metric families of one server."""
+    """All metric families of one server: those of `COUNTERS`, `GAUGES` and `HISTOGRAMS`, and what is read at a scrape.
+
+    infos: labels of the models that are ready. uses: who counts in the series of a version.
+    """
+
+    requests: Counter
+    rows: Counter
+    all_refusals: Counter
+    all_loads: Counter
+    held_rows: Gauge
+    held_bytes: Gauge
+    info: Gauge
+    quality: Gauge
+    canary: Gauge
+    failed_versions: Gauge
+    ready: Gauge
+    build_info: Gauge
+    duration: Histogram
+    phases: Histogram
+    batch_rows: Histogram
+    batch_requests: Histogram
+    scored: Histogram
+    rescored: Histogram
+    risk: Histogram
 
     def __init__(
         self, version: str, registry: CollectorRegistry | None = None, endpoint_names: Sequence[str] = ()
@@ -46,77 +64,26 @@ class Metrics:
         """
         self.endpoint_names = endpoint_names
         disable_created_metrics()  # type: ignore[no-untyped-call]  # else every series comes twice
-        self.registry = registry = registry or CollectorRegistry()
-        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
-        histogram = partial(Histogram, registry=registry)
-        by_endpoint, by_phase = (*MODEL_LABELS, "endpoint"), (*MODEL_LABELS, "phase")
-        self.requests = counter("shortlist_requests", "requests answered, by status code", (*by_endpoint, "code"))
-        self.duration = histogram(
-            "shortlist_request_duration_seconds",
-            "from the first byte read to the answer's last byte made",
-            by_endpoint,
-            SECONDS_BUCKETS,
-        )
-        self.phases = histogram("shortlist_phase_duration_seconds", "of a request's phases", by_phase, SECONDS_BUCKETS)
-        self.rows = counter(
-            "shortlist_rows",
-            "context vectors answered: by the head, by the dense layer, or proved by bounds",
-            (*MODEL_LABELS, "answered"),
-        )
-        self.batch_rows = histogram(
-            "shortlist_batch_rows", "context vectors computed together", MODEL_LABELS, ROWS_BUCKETS
-        )
-        self.batch_requests = histogram(
-            "shortlist_batch_requests", "requests with rows in a batch", MODEL_LABELS, ROWS_BUCKETS
-        )
-        self.scored = histogram(
-            "shortlist_scored_classes", "classes scored for a context vector", MODEL_LABELS, CLASSES_BUCKETS
-        )
-        self.rescored = histogram(
-            "shortlist_rescored_classes",
-            "classes scored exactly for a context vector whose exact answer was proved",
-            MODEL_LABELS,
-            CLASSES_BUCKETS,
-        )
-        self.risk = histogram(
-            "shortlist_risk",
-            "estimated share of the best classes that the answer to a context vector misses",
-            MODEL_LABELS,
-            RISK_BUCKETS,
-        )
-        results = self.batch_rows, self.batch_requests, self.scored, self.rescored, self.risk
-        self.histograms: tuple[Histogram, ...] = (self.duration, self.phases, *results)
-        self.held_rows = gauge("shortlist_held_rows", "context vectors accepted and not answered yet")
-        self.held_bytes = gauge(
-            "shortlist_held_bytes", "bytes of requests that are not answered, and of answers that are not read"
-        )
-        self.info = gauge(
-            "shortlist_model_info",
-            "1 for every model that is ready",
-            (*MODEL_LABELS, "method", "plan", "device", "normalizer"),
-        )
-        self.quality = gauge(
-            "shortlist_model_quality", "what the export measured on held-out contexts", (*MODEL_LABELS, "metric")
-        )
-        self.canary = gauge(
-            "shortlist_canary",
-            "1 while a served bundle's files and answers are those of its load, else 0",
-            MODEL_LABELS,
-        )
-        refusals = counter("shortlist_refusals", "requests refused before they were read, by reason", ("reason",))
-        self.refusals = {reason: refusals.labels(reason) for reason in REFUSAL_REASONS}
-        self.failed_versions = gauge(
-            "shortlist_failed_versions", "versions in the repository that failed their load, or were rolled back"
-        )
-        loads = counter("shortlist_loads", "versions that were loaded, failed to, or were rolled back", ("outcome",))
-        self.loads = {outcome: loads.labels(outcome) for outcome in LOAD_OUTCOMES}
-        self.opened = OpenedTails(registry)
-        self.caches = CacheSizes(registry)
-        self.ready = gauge("shortlist_ready", "1 when /readyz answers 200")
-        gauge("shortlist_build_info", "1", ("version",)).labels(version).set(1)
+        self.registry = registry or CollectorRegistry()
+        self.register_families()
+        self.build_info.labels(version).set(1)
+        self.refusals = {reason: self.all_refusals.labels(reason) for reason in REFUSAL_REASONS}
+        self.loads = {outcome: self.all_loads.labels(outcome) for outcome in LOAD_OUTCOMES}
+        self.opened = OpenedTails(self.registry)
+        self.caches = CacheSizes(self.registry)
         self.infos: dict[Model, tuple[str, ...]] = {}
-        self.uses: collections.Counter[Place] = collections.Counter()  # who counts in a version's series
+        self.uses: collections.Counter[Place] = collections.Counter()
         self.ended_places: collections.deque[Place] = collections.deque()
+
+    def register_families(self) -> None:
+        """Make every family of the tables, as the attribute of its key."""
+        registry = self.registry
+        for name, family in COUNTERS.items():
+            setattr(self, name, Counter(*family, registry=registry))
+        for name, family in GAUGES.items():
+            setattr(self, name, Gauge(*family, registry=registry))
+        for name, histogram in HISTOGRAMS.items():
+            setattr(self, name, Histogram(*histogram, registry=registry))
 
     def render(self) -> bytes:
         """The text exposition of all families, as `read` has it."""
@@ -152,8 +119,8 @@ class Metrics:
         by_label = dict(zip(MODEL_LABELS, place, strict=True))
         self.requests.remove_by_labels(by_label)
         self.rows.remove_by_labels(by_label)
-        for histogram in self.histograms:
-            histogram.remove(place)
+        for name in HISTOGRAMS:
+            getattr(self, name).remove(place)
 
     def publish_model(self, model: Model) -> None:
         """Publish what a model is, once it is ready."""
@@ -171,7 +138,7 @@ class Metrics:
         if model.head.plan.tally is not None:
             self.opened.tallies[place] = model.head.plan.tally
 
-    def publish_canary(self, model: Model, *, passed: bool) -> None:
+    def publish_canary(self, model: Model, passed: bool) -> None:
         """Publish whether the files and answers of a served model are still those of its load."""
         self.canary.labels(model.name, str(model.version)).set(passed)
 

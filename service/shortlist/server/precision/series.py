@@ -46,11 +46,13 @@ def collect_rows(precisions: dict[Place, ModelPrecision]) -> Iterator[Metric]:
     )
     share = GaugeMetricFamily(
         "shortlist_precision_share",
-        "share of the rows that were asked again, of those that could be",
+        "share of the live rows that were asked again exactly, among those that could be",
         labels=MODEL_LABELS,
     )
     in_force = GaugeMetricFamily(
-        "shortlist_precision_promise_in_force", "P@k that answers are searched by", labels=MODEL_LABELS
+        "shortlist_precision_promise_in_force",
+        "mean P@k that searches of a head with a promise are to keep now",
+        labels=MODEL_LABELS,
     )
     for place, precision in precisions.items():
         share.add_metric(place, precision.share)
@@ -82,9 +84,9 @@ def collect_errors(records: dict[Place, PrecisionRecord]) -> Iterator[Metric]:
 def collect_counts(depths: dict[tuple[str, ...], DepthRecord]) -> Iterator[Metric]:
     """Trials, hits and lost probability, by k."""
     names = {
-        "trials": "rows asked again whose k best classes were answered",
-        "hits": "sum over them of the share of the k best classes that was answered",
-        "lost_probability": "sum over them of the exact probability of the k best classes that were not answered",
+        "trials": "rows that were asked again exactly, to compare their k best classes with those answered",
+        "hits": "share of the k best classes that was answered, summed over the rows asked again",
+        "lost_probability": "exact probability of those of the k best classes that were not answered, summed over rows",
     }
     families = [
         CounterMetricFamily(f"shortlist_precision_{name}", text, labels=(*MODEL_LABELS, "k"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from fastapi import Depends, Request
 
 from shortlist.errors import Forbidden, NotReady
+from shortlist.server.access.clients import read_address
 from shortlist.server.access.keys import Role
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.headers import RawHeaders
+from shortlist.server.scheduling.hold import Hold
 
 
 def get_service(request: Request) -> Service:
@@ -18,6 +20,13 @@ def get_service(request: Request) -> Service:
 def read_headers(request: Request) -> RawHeaders:
     """The request's headers by name, in lower case."""
     return dict(request.scope["headers"])
+
+
+def hold_request(request: Request) -> Hold:
+    """What holds the room that a request takes, in the name of its client."""
+    service = get_service(request)
+    client = service.identify_client(read_headers(request), read_address(request.scope))
+    return Hold(service.admission, client)
 
 
 class Requirement:

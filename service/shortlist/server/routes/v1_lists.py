@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from fastapi import APIRouter, Request
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.bundle.class_sets import (
@@ -29,16 +28,15 @@ from shortlist.core.results import IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput, NotFound, TooLarge
 from shortlist.server.codecs.v1_json import parse_fields, require_field
+from shortlist.server.engine.body_reading import Body, read_body, run_decoder
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.headers import JSON_LENGTH
 from shortlist.server.messages.json_fields import parse_json
 from shortlist.server.messages.responses import make_json_response
-from shortlist.server.scheduling.hold import Hold
-from shortlist.wire.open_inference import IDS, JSON_TYPE, parse_tensors, split_body
+from shortlist.wire.open_inference import IDS, JSON_TYPE, parse_tensors
 from shortlist.wire.texts import TEXT_DATATYPE
 
 from . import schemas
-from .dependencies import ADMINISTER, ASK, READ, get_service
+from .dependencies import ADMINISTER, ASK, READ, get_service, hold_request, read_headers
 
 router = APIRouter(prefix="/v1/lists", tags=["v1"], dependencies=[ASK], responses=schemas.FAILURE_RESPONSES)
 
@@ -59,27 +57,11 @@ async def list_tables(request: Request) -> Response:
 async def register_lists(request: Request, name: str) -> Response:
     """Register a table of lists under a name; an existing table of that name is replaced."""
     service = get_service(request)
-    with hold_request(service, request) as hold:
-        lists = await asyncio.to_thread(read_table, *await read_body(service, request, hold))
+    with hold_request(request) as hold:
+        body = await read_body(service, request.receive, read_headers(request), hold)
+        lists = await run_decoder(service, body, hold, partial(read_table, body))
         service.named_lists.register(name, lists)
     return make_json_response({"name": name, "lists": len(lists), "ids": int(lists.ids.size)})
-
-
-def hold_request(service: Service, request: Request) -> Hold:
-    """What holds the memory of a request in the name of its client."""
-    address = request.client.host if request.client else ""
-    return Hold(service.admission, service.identify_client(dict(request.scope["headers"]), address))
-
-
-async def read_body(service: Service, request: Request, hold: Hold) -> tuple[bytes, str | None]:
-    """The body of a request, and the header that says how much of it is JSON; raises BadInput."""
-    headers = dict(request.scope["headers"])
-    try:
-        body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
-    except ClientDisconnect:
-        raise BadInput("the connection closed before the whole body had come: send it again") from None
-    header = headers.get(JSON_LENGTH)
-    return body, None if header is None else header.decode("latin-1")
 
 
 @router.delete("/{name}")
@@ -89,14 +71,14 @@ async def delete_lists(request: Request, name: str) -> Response:
     return make_json_response({"name": name})
 
 
-def read_table(body: bytes, header: str | None) -> RowLists:
+def read_table(body: Body) -> RowLists:
     """The lists of a body, JSON or binary; raises BadInput."""
-    if header is None:
-        lists = require_field(parse_fields(body, ("lists",)), "lists")
+    text, binary = body.split()
+    if binary is None:
+        lists = require_field(parse_fields(text, ("lists",)), "lists")
         if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
             raise BadInput("lists must be a list of lists of ids")
         return RowLists.from_lists(lists)
-    text, binary = split_body(body, header)
     tensors = parse_tensors(parse_json(text).get("inputs"), binary, "lists")
     if set(tensors) != set(TABLE_INPUTS):
         raise BadInput("a table of lists has the inputs 'ids' and 'offsets', whole numbers: send both")
@@ -130,9 +112,9 @@ async def put_set(request: Request, name: str, key: str) -> Response:
     service = get_service(request)
     check_set_name(key)
     head, folder = service.models.find(name, None).head, find_folder(service, name)
-    with hold_request(service, request) as hold:
-        body, header = await read_body(service, request, hold)
-        ids = await asyncio.to_thread(read_ids, body, header, head.names, name)
+    with hold_request(request) as hold:
+        body = await read_body(service, request.receive, read_headers(request), hold)
+        ids = await run_decoder(service, body, hold, partial(read_ids, body, head.names, name))
         check_id_range("ids", ids, head.manifest.classes)
         content = await asyncio.to_thread(pack_set, ids[ids >= 0])
         await asyncio.to_thread(store_set, service, folder, key, content)
@@ -175,14 +157,14 @@ def store_set(service: Service, folder: Path, key: str, content: bytes) -> None:
         ) from error
 
 
-def read_ids(body: bytes, header: str | None, names: Names | None, model: str) -> IdArray:
+def read_ids(body: Body, names: Names | None, model: str) -> IdArray:
     """The ids of a body, JSON (ids or names) or binary; raises BadInput."""
-    if header is None:
-        values = require_field(parse_fields(body, (IDS,)), IDS)
+    text, binary = body.split()
+    if binary is None:
+        values = require_field(parse_fields(text, (IDS,)), IDS)
         if not isinstance(values, list):
             raise BadInput(f"{IDS} must be a list of whole numbers or of names")
     else:
-        text, binary = split_body(body, header)
         tensors = parse_tensors(parse_json(text).get("inputs"), binary, "sets")
         if set(tensors) != {IDS}:
             raise BadInput(f"a set has the input '{IDS}', whole numbers or names: send it alone")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.core.arrays import Array, parse_float_rows
@@ -17,16 +15,15 @@ from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import Evaluation
 from shortlist.evaluation.statistics import Share
 from shortlist.server.codecs.v1_json import parse_fields, require_field
+from shortlist.server.engine.body_reading import Body, read_body, run_decoder
 from shortlist.server.engine.bundle_watch import copy_uncounted
 from shortlist.server.lifecycle.registry import parse_version
-from shortlist.server.messages.headers import JSON_LENGTH
-from shortlist.server.messages.json_fields import make_json_size_error, parse_json
+from shortlist.server.messages.json_fields import parse_json
 from shortlist.server.messages.responses import make_json_response
-from shortlist.server.scheduling.hold import Hold
-from shortlist.wire.open_inference import CONTEXT, parse_tensors, split_body
+from shortlist.wire.open_inference import CONTEXT, parse_tensors
 
 from . import schemas
-from .dependencies import ASK, get_service, read_headers
+from .dependencies import ASK, get_service, hold_request, read_headers
 
 router = APIRouter(prefix="/v1/models", tags=["v1"], dependencies=[ASK], responses=schemas.FAILURE_RESPONSES)
 
@@ -53,29 +50,20 @@ async def recall(request: Request, name: str, version: str | None = None) -> Res
     """P@k of a model on given contexts, and how far its log-probabilities are off, as `shortlist evaluate` has them."""
     service, headers = get_service(request), read_headers(request)
     served_model = service.find_model(name, parse_version(version, name))
-    client = service.identify_client(headers, request.client.host if request.client else "")
-    with Hold(service.admission, client) as hold:
-        try:
-            body = await service.bodies.read(request.receive, headers, time.perf_counter(), hold)
-        except ClientDisconnect:
-            raise BadInput("the connection closed before the whole body had come: send it again") from None
+    with hold_request(request) as hold:
+        body = await read_body(service, request.receive, headers, hold)
         head = copy_uncounted(served_model.model.head)
-        limit = service.settings.json_limit
-        contexts = await asyncio.to_thread(read_contexts, body, headers.get(JSON_LENGTH), head.manifest.dim, limit)
+        contexts = await run_decoder(service, body, hold, partial(read_contexts, body, head.manifest.dim))
         served_model.size_limits.check(TopKQuery(contexts, 1))
-        served_model.admission.pass_rows(len(contexts), service.settings.request_timeout, client)
+        served_model.admission.pass_rows(len(contexts), service.settings.request_timeout, hold.client)
         return make_json_response(describe_recall(await service.monitor.evaluate(head, contexts)))
 
 
-def read_contexts(body: bytes, header: bytes | None, dim: int, json_limit: int) -> Array:
-    """The context vectors [n, dim] of a body, JSON or a binary tensor; raises BadInput, TooLarge."""
-    if header is None:
-        if len(body) > json_limit:
-            raise make_json_size_error(len(body), json_limit)
-        return parse_float_rows("contexts", require_field(parse_fields(body, ("contexts",)), "contexts"), dim)
-    text, binary = split_body(body, header.decode("latin-1"))
-    if len(text) > json_limit:
-        raise make_json_size_error(len(text), json_limit)
+def read_contexts(body: Body, dim: int) -> Array:
+    """The context vectors [n, dim] of a body, JSON or a binary tensor; raises BadInput."""
+    text, binary = body.split()
+    if binary is None:
+        return parse_float_rows("contexts", require_field(parse_fields(text, ("contexts",)), "contexts"), dim)
     tensors = parse_tensors(parse_json(text).get("inputs"), binary, "recall")
     if set(tensors) != {CONTEXT}:
         raise BadInput(f"the input of recall is '{CONTEXT}', [n, {dim}]: send it alone")

@@ -66,7 +66,7 @@ async def load(request: Request, name: str) -> Response:
     """Load every version of a model that is in the repository now; heads stay in use meanwhile."""
     check_overrides(await read_parameters(request))
     with contextlib.suppress(ClientDisconnect):  # nobody reads the response
-        await get_service(request).load_model(name, request.receive)
+        await get_service(request).changes.load(name, request.receive)
     return Response()
 
 

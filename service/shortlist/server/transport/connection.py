@@ -8,7 +8,7 @@ from typing import Any
 from uvicorn import Config
 
 from shortlist.errors import ShortlistError
-from shortlist.server.engine.clients import name_address
+from shortlist.server.access.clients import name_address
 from shortlist.server.messages.responses import make_error_response
 
 from .connection_limits import ConnectionLimits

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from shortlist.server.access.keys import KeyRing, Role
+from shortlist.server.engine.body_reading import MAX_INLINE_BYTES
 from shortlist.server.engine.endpoints import EndpointMatcher, Target
-from shortlist.server.engine.pipeline import MAX_INLINE_BYTES, respond_inline
+from shortlist.server.engine.pipeline import respond_inline
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.bounded_cache import BoundedCache
 from shortlist.server.messages.headers import CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING, Headers, RawHeaders

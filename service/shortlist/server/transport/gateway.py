@@ -10,9 +10,10 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shortlist.errors import Forbidden
+from shortlist.server.access.clients import read_address
 from shortlist.server.engine.access_log import log_route
 from shortlist.server.engine.endpoints import EndpointMatcher
-from shortlist.server.engine.pipeline import NO_ADDRESS, respond
+from shortlist.server.engine.pipeline import respond
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, to_starlette
@@ -54,6 +55,5 @@ class Gateway:
         if not self.service.settings.access_log:
             await app(scope, receive, send)
             return
-        address, _ = scope.get("client") or NO_ADDRESS
-        client = self.service.identify_client(dict(scope["headers"]), address)
+        client = self.service.identify_client(dict(scope["headers"]), read_address(scope))
         await log_route(app, client, scope, receive, send)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.parser import text_string_to_metric_families
+from shortlist.server.metrics.families import COUNTERS, GAUGES, HISTOGRAMS
 from shortlist.server.metrics.histogram import Histogram
 from shortlist.server.metrics.notes import RequestNote
 from shortlist.server.metrics.prometheus import MAX_ENDED_PLACES, Metrics
@@ -65,6 +66,19 @@ def test_names_and_labels(server):
         result.setdefault(name, set()).update(label for label, _ in labels)
     assert {name: result.get(name) for name in LABELS} == LABELS
     assert not any(name.endswith("_created") for name in result)
+
+
+def test_each_family_of_the_tables_is_an_attribute():
+    families = COUNTERS | GAUGES | HISTOGRAMS
+    assert list(Metrics.__annotations__) == list(families)
+    assert len(families) == len(COUNTERS) + len(GAUGES) + len(HISTOGRAMS)
+
+
+def test_help_texts_are_whole_phrases(server):
+    for family in text_string_to_metric_families(server.http.get("/metrics").text):
+        if family.name.startswith("shortlist_"):
+            assert len(family.documentation.split()) > 3, family
+            assert not re.match("of |from |sum over them", family.documentation), family
 
 
 def test_a_request_is_counted_once(server):

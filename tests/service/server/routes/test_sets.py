@@ -41,6 +41,11 @@ def test_sets_equal_their_lists(client, small_server, head, sets, lists):
     assert small_server.http.post("/v1/topk", json=fields).json()["ids"] == expected.ids.tolist()
 
 
+def test_a_set_may_have_more_names_than_json_may(client, small_server):
+    client.put_set("lm", "many", [f"item-{id_}" for id_ in range(CLASSES)] * 1000)
+    assert small_server.http.get("/v1/models/lm/sets/many").json()["ids"] == list(range(CLASSES))
+
+
 def test_a_set_is_an_input_of_texts_too(client, small_server, head):
     context = {"name": "context", "datatype": "FP32", "shape": [1, ROWS.shape[1]], "data": ROWS[0].tolist()}
     names = {"name": "without", "datatype": "BYTES", "shape": [2], "data": ["even", "low"]}

@@ -6,8 +6,8 @@ import re
 
 from starlette.types import Receive, Scope, Send
 
+from shortlist.server.access.clients import read_address
 from shortlist.server.access.keys import Role
-from shortlist.server.engine.pipeline import NO_ADDRESS
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.request_ids import read_request_ids
 from shortlist.server.messages.responses import make_error_response, to_starlette
@@ -31,10 +31,9 @@ class DirectChanges:
         """Respond to a request that `matches`."""
         match, headers = ITEMS_PATH.fullmatch(scope["path"]), dict(scope["headers"])
         assert match is not None, "the gateway hands on what matches"
-        address, _ = scope.get("client") or NO_ADDRESS
         try:
             self.service.access.check_role(headers, Role.ADMINISTER)
-            response = await change_items(self.service, match[1], headers, address, receive)
+            response = await change_items(self.service, match[1], headers, read_address(scope), receive)
         except Exception as error:
             response = to_starlette(make_error_response(error, read_request_ids(headers)))
         await response(scope, receive, send)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive
 
@@ -20,20 +19,20 @@ from shortlist.head import Head
 from shortlist.items.batch import ItemBatch
 from shortlist.items.live_head import LiveHead
 from shortlist.items.store import ItemStore
+from shortlist.server.access.clients import read_address
 from shortlist.server.codecs.v1_json import parse_fields
+from shortlist.server.engine.body_reading import Body, read_body, run_decoder
 from shortlist.server.engine.service import Service
-from shortlist.server.messages.headers import JSON_LENGTH, RawHeaders
-from shortlist.server.messages.json_fields import make_json_size_error
+from shortlist.server.messages.headers import RawHeaders
 from shortlist.server.messages.responses import make_json_response
 from shortlist.server.routes import schemas
 from shortlist.server.routes.dependencies import ADMINISTER, OBSERVE, get_service, read_headers
 from shortlist.server.scheduling.hold import Hold
-from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, parse_tensors, split_body
+from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, parse_tensors
 
 router = APIRouter(prefix="/v1/models", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
 
 VECTORS, BIASES = "vectors", "biases"
-MAX_INLINE_BYTES = 64 << 10  # larger bodies are read in a thread
 FIELDS = ("put", VECTORS, BIASES, "remove", "source", "sequence", "inputs")
 
 
@@ -95,8 +94,8 @@ def require_items(service: Service) -> ItemStore:
 @router.put("/{name}/items", dependencies=[ADMINISTER], responses={200: {"model": ItemsApplied}}, openapi_extra=BODY)
 async def put_items(request: Request, name: str) -> Response:
     """Add, replace and remove items; the answer comes once that is on the disk and in all answers after it."""
-    address = request.client.host if request.client else ""
-    return await change_items(get_service(request), name, read_headers(request), address, request.receive)
+    headers, address = read_headers(request), read_address(request.scope)
+    return await change_items(get_service(request), name, headers, address, request.receive)
 
 
 async def change_items(service: Service, name: str, headers: RawHeaders, address: str, receive: Receive) -> Response:
@@ -105,33 +104,18 @@ async def change_items(service: Service, name: str, headers: RawHeaders, address
     ledger = store.find_ledger(head)
     client = service.identify_client(headers, address)
     with Hold(service.admission, client) as hold:
-        try:
-            body = await service.bodies.read(receive, headers, time.perf_counter(), hold)
-        except ClientDisconnect:
-            raise BadInput("the connection closed before the whole body had come: send it again") from None
-        batch = await read_batch(service, body, headers.get(JSON_LENGTH), head, client)
+        body = await read_body(service, receive, headers, hold)
+        batch = await run_decoder(service, body, hold, partial(decode_batch, body, head))
         applied = await asyncio.wrap_future(ledger.submit(batch))
     return make_json_response(describe_applied(head, batch) | applied._asdict())
 
 
-async def read_batch(service: Service, body: bytes, header: bytes | None, head: Head, client: str) -> ItemBatch:
-    """The batch of a body, checked against the head; of a large one in a thread, one after the other."""
-    if len(body) <= MAX_INLINE_BYTES:
-        return decode_batch(body, header, head, service.settings.json_limit)
-    async with service.decode_turns.turn(client):
-        return await asyncio.to_thread(decode_batch, body, header, head, service.settings.json_limit)
-
-
-def decode_batch(body: bytes, header: bytes | None, head: Head, json_limit: int) -> ItemBatch:
-    """The batch of a body, JSON or binary; raises BadInput, TooLarge."""
-    text, binary = split_body(body, None if header is None else header.decode("latin-1"))
-    if len(text) > json_limit:
-        raise make_json_size_error(len(text), json_limit)
-    fields = parse_fields(bytes(text), FIELDS)
-    dim = head.manifest.dim
-    tensors = {
-        each.name: each.to_array("items") for each in parse_tensors(fields.pop("inputs", []), binary, "items").values()
-    }
+def decode_batch(body: Body, head: Head) -> ItemBatch:
+    """The batch of a body, JSON or binary, checked against the head; raises BadInput."""
+    text, binary = body.split()
+    fields = parse_fields(text, FIELDS)
+    dim, inputs = head.manifest.dim, parse_tensors(fields.pop("inputs", []), binary or memoryview(b""), "items")
+    tensors = {each.name: each.to_array("items") for each in inputs.values()}
     vectors = tensors.get(VECTORS)
     if vectors is None:
         vectors = parse_float_rows(VECTORS, fields.get(VECTORS, []), dim)

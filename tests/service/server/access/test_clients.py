@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shortlist.server.engine.clients import ClientAddresses, name_address
+from shortlist.server.access.clients import ClientAddresses, name_address, read_address
 from shortlist.server.settings import parse_networks
 
 PROXIES = parse_networks("127.0.0.1, 10.0.0.0/8, fd00::/8")
@@ -43,3 +43,10 @@ def test_forwarded_addresses(address, forwarded, name):
     headers = {} if forwarded is None else {b"x-forwarded-for": forwarded}
     assert ClientAddresses(PROXIES)(headers, address) == name
     assert ClientAddresses(())(headers, address) == name_address(address)
+
+
+@pytest.mark.parametrize(
+    ("scope", "address"), [({"client": ("1.2.3.4", 5)}, "1.2.3.4"), ({"client": None}, ""), ({}, "")]
+)
+def test_addresses_of_connections(scope, address):
+    assert read_address(scope) == address

@@ -6,6 +6,8 @@ import functools
 import ipaddress
 from collections.abc import Sequence
 
+from starlette.types import Scope
+
 from shortlist.server.messages.headers import FORWARDED_FOR, RawHeaders
 from shortlist.server.settings import Network
 
@@ -33,6 +35,12 @@ class ClientAddresses:
         """Whether an address is one of a proxy that is believed."""
         number = parse_address(address)
         return number is not None and any(number in network for network in self.proxies)
+
+
+def read_address(scope: Scope) -> str:
+    """The address that a request's connection comes from; empty over a Unix socket."""
+    address, _ = scope.get("client") or ("", 0)
+    return str(address)
 
 
 @functools.lru_cache(MAX_KNOWN_ADDRESSES)
