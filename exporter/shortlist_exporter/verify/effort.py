@@ -74,7 +74,7 @@ def measure_look(plan: GroupedPlan, look: Look, truth: Truth, k: int) -> Outcome
     assert plan.compiled is not None, "graphs take no looks"
     features = np.zeros((len(truth.contexts), EFFORT_FEATURES), np.float32)
     unweighted = ((0.0,) * (EFFORT_FEATURES + 1),)
-    search = Search((look,), k, plan.beside, unweighted)
+    search = Search((look,), k, plan.tail_candidates, unweighted)
     ids = plan.compiled(truth.contexts, search, UNRESTRICTED, features).ids
     return Outcomes(features.astype(np.float64), 1 - mark_hits(ids, truth.best, k).mean(axis=1))
 

@@ -85,20 +85,20 @@ class CompiledMerge:
         sets = [cast(each, c_void_p) for each in self.structs]
         self.struct = byref(ChangesStruct(*sets, *addresses, hidden_since.size, moment))
 
-    def __call__(self, found: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best of what was `found` [B, n] and is not hidden, and of items that are not banned.
+    def __call__(self, base: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best of what `base` [B, n] has and is not hidden, and of items that are not banned.
 
-        found: of `contexts` [B, d], with normalisers that are estimates; its risk is that of the result. `scored` is -1
-        for a row that this leaves undecided, and whose other numbers mean nothing.
+        base: the layer's answers to `contexts` [B, d], with normalisers that are estimates; its risk is that of the
+        result. `scored` is -1 for a row that this leaves undecided, and whose other numbers mean nothing.
         """
         result = empty_result(len(contexts), k)
-        result.risk = found.risk
-        asked = found.ids.shape[1]
-        best = as_carray(found.ids), as_carray(found.logits)
-        arrays = as_carray(contexts), *best, as_carray(found.log_normalizer), as_carray(found.scored)
+        result.risk = base.risk
+        depth = base.ids.shape[1]
+        best = as_carray(base.ids), as_carray(base.logits)
+        arrays = as_carray(contexts), *best, as_carray(base.log_normalizer), as_carray(base.scored)
         written = result.ids, result.logits, result.log_normalizer, result.scored
         lists = point_at_lists(class_filter, len(contexts))
         contexts_at, *others = map(point_at, (*arrays, *written))
-        arguments = self.struct, lists, contexts_at, len(contexts), asked, k, *others
+        arguments = self.struct, lists, contexts_at, len(contexts), depth, k, *others
         check_memory(self.kernels.merge_changes(*arguments), WORK)
         return result

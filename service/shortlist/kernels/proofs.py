@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import Structure, addressof, byref, c_double, c_float, c_int64, c_void_p
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from .exact_rows import CompiledGather
 from .lists import point_at_lists
 from .native.arguments import check_memory, get_address, point_at
 from .native.library import open_kernels, require_kernels
-from .primitives.arrays import as_carray
+from .primitives.arrays import Arrays, as_carray
 from .primitives.layout import LINE_BYTES, Bytes, allocate_lines, pad_lanes
 
 ROLES = "bounds_rows", "bounds_four_bits", "bounds_change"  # raw arrays that the loops read
@@ -59,7 +59,7 @@ class CertificateStruct(Structure):
     ]
 
 
-class LimitsStruct(Structure):
+class ProofLimitsStruct(Structure):
     """`struct proof_limits` of kernels.h."""
 
     _fields_ = [*((name, c_int64) for name in ("k", "anchors", "rescored", "refined")), ("share", c_double)]
@@ -71,7 +71,7 @@ class CompiledProofs:
     def __init__(
         self,
         bundle: Bundle,
-        arrays: dict[str, npt.NDArray[Any]],
+        arrays: Arrays,
         rounding: Rounding,
         rows: CompiledGather,
         threads: int,
@@ -94,7 +94,7 @@ class CompiledProofs:
         }  # fmt: skip
         sizes = (self.dim, len(maps["bounds_change"]), self.classes, blocks, lines, -(-self.dim // LINE_BYTES),
                  len(self.tables["error_directions"]), len(self.tables["level_directions"]))  # fmt: skip
-        addresses = [get_address(self.tables[name], type_of(name), name) for name in ARRAY_FIELDS]
+        addresses = [get_address(self.tables[name], find_dtype(name), name) for name in ARRAY_FIELDS]
         largest = float(self.tables["four_bit_scale"].max())
         self.struct = CertificateStruct(
             addressof(rows.struct),
@@ -108,9 +108,8 @@ class CompiledProofs:
 
     @classmethod
     def open(
-        cls, bundle: Bundle, arrays: dict[str, npt.NDArray[Any]], rounding: Rounding, rows: CompiledGather | None,
-        threads: int,
-    ) -> Self | None:  # fmt: skip
+        cls, bundle: Bundle, arrays: Arrays, rounding: Rounding, rows: CompiledGather | None, threads: int
+    ) -> Self | None:
         """Open the loops; None without a library or exact rows, and where the bundle has no arrays for them."""
         if open_kernels() is None or rows is None or not bundle.has_arrays(*ROLES) or not arrays.keys() >= set(TABLES):
             return None
@@ -133,11 +132,11 @@ class CompiledProofs:
         result.log_normalizer[:] = normalizers
         return result, errors
 
-    def make_limits(self, k: int) -> LimitsStruct:
+    def make_limits(self, k: int) -> ProofLimitsStruct:
         """How many classes a proof of k looks at more closely."""
         rescored = 3 * max(ANCHOR_CLASSES, self.classes // MAX_RESCORED_DIVISOR)  # anchors, 2 k, and what they leave
         refined = min(self.classes, max(MIN_REFINED_CLASSES, self.classes // MAX_REFINED_DIVISOR))
-        return LimitsStruct(k, ANCHOR_CLASSES, rescored, refined, REST_SHARE)
+        return ProofLimitsStruct(k, ANCHOR_CLASSES, rescored, refined, REST_SHARE)
 
     def sample(self, contexts: FloatArray, sampling: Sampling, class_filter: ClassFilter) -> tuple[PlanResult, Doubles]:
         """Draws [B, draws] for `contexts` [B, d], of all permitted classes; what else is as of `prove`."""
@@ -188,7 +187,7 @@ class CompiledProofs:
         return estimates, bounds
 
 
-def type_of(name: str) -> npt.DTypeLike:
+def find_dtype(name: str) -> npt.DTypeLike:
     """The dtype of one of `ARRAY_FIELDS`."""
     return {"four_bits": np.uint8, "rows": np.uint8, "change": np.uint16}.get(name, np.float32)
 

@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ScreenSettings
@@ -18,7 +17,7 @@ from shortlist.runtime.parallel import ThreadedRows
 from .exact_rows import CompiledGather
 from .native.arguments import check_memory, get_address, point_at
 from .native.library import open_kernels, require_kernels
-from .primitives.arrays import as_carray
+from .primitives.arrays import Arrays, as_carray
 from .primitives.int8_columns import ColumnsStruct, Int8Columns
 from .primitives.layout import LANES, pad_lanes
 from .row_answers import ManyRowAnswers
@@ -27,8 +26,6 @@ from .second_stage import SecondStage
 
 MAX_LOOP_PROBES = 2  # clusters of a row that loops can open
 TABLES = "chooser", "weights", "ids", "offsets", "tail"
-
-Index = dict[str, npt.NDArray[Any]]  # index.safetensors
 
 WORK = "to score rows over their sets"  # that memory may lack for
 NORM_SPARE = 1.001  # for roundings of norms
@@ -72,7 +69,7 @@ class SetsStruct(Structure):
     ]
 
 
-class LimitsStruct(Structure):
+class ScreenLimitsStruct(Structure):
     """`struct screen_limits` of kernels.h."""
 
     _fields_ = [
@@ -85,7 +82,7 @@ class LimitsStruct(Structure):
 @lru_cache(maxsize=64)
 def make_limits(*limits: float) -> Any:
     """Return a pointer to the struct of these limits, in its order; gates take k alone."""
-    return byref(LimitsStruct(*limits))
+    return byref(ScreenLimitsStruct(*limits))
 
 
 class Loops:
@@ -93,7 +90,7 @@ class Loops:
 
     def __init__(
         self,
-        tables: dict[str, npt.NDArray[Any]],
+        tables: Arrays,
         lines: int,
         threads: int,
         are_experts: bool,
@@ -127,7 +124,10 @@ class Loops:
         return ManyRowAnswers(function, self.struct, self.dim, make_search, max_k, max_rows, self.threaded_rows)
 
     def run(self, contexts: FloatArray, k: int, *settings: float) -> PlanResult:
-        """Results of `contexts` [B, d]; several threads share them in the order of their best sets."""
+        """The k best classes of `contexts` [B, d], k at most the smallest set's size.
+
+        settings: the limits of a screen but for k. Several threads share the rows in the order of their best sets.
+        """
         rows, result = as_carray(contexts), empty_result(len(contexts), k)
         if rows.size and k:
             arrays = result.ids, result.logits, result.log_normalizer, result.scored
@@ -157,7 +157,7 @@ class Loops:
 class ScreenLoops(Loops):
     """Scores each row over its best one or two clusters."""
 
-    def __init__(self, bundle: Bundle, index: Index, threads: int, stage: SecondStage | None) -> None:
+    def __init__(self, bundle: Bundle, index: Arrays, threads: int, stage: SecondStage | None) -> None:
         finishing = bundle.manifest.logit_scale, bundle.manifest.soft_cap or 0.0
         tables = {name: index[name] for name in ("ids", "offsets", "tail")}
         tables["chooser"] = bundle.map_array("screen_columns")
@@ -167,7 +167,7 @@ class ScreenLoops(Loops):
         super().__init__(tables, lines, threads, False, finishing, stage, ChoicePreviews(tables["chooser"]))
 
     @classmethod
-    def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
+    def open(cls, bundle: Bundle, index: Arrays, threads: int) -> Self | None:
         """Map the weights, or lay out a second stage; None without a library, and where there are no arrays for it.
 
         index: arrays of index.safetensors.
@@ -211,13 +211,13 @@ def list_limits(settings: ScreenSettings, use_dense: bool) -> tuple[int, float, 
 class GateLoops(Loops):
     """Scores each row over the expert that the gate picks for it."""
 
-    def __init__(self, bundle: Bundle, index: Index, threads: int) -> None:
+    def __init__(self, bundle: Bundle, index: Arrays, threads: int) -> None:
         tables = {"chooser": bundle.map_array("gate_columns"), "weights": bundle.map_array("gate_sets")}
         tables |= {name: index[name] for name in ("ids", "offsets")}
         super().__init__(tables, bundle.manifest.dim + 1, threads, True)
 
     @classmethod
-    def open(cls, bundle: Bundle, index: Index, threads: int) -> Self | None:
+    def open(cls, bundle: Bundle, index: Arrays, threads: int) -> Self | None:
         """Map the weights; None without a library, and where the bundle has no arrays for the loops.
 
         index: arrays of index.safetensors. A bundle with int8 experts has none, since graphs read single rows of those
@@ -225,7 +225,3 @@ class GateLoops(Loops):
         """
         has_arrays = bundle.has_arrays("gate_columns", "gate_sets")
         return cls(bundle, index, threads) if has_arrays and open_kernels() is not None else None
-
-    def score(self, contexts: FloatArray, k: int) -> PlanResult:
-        """The k best classes of `contexts` [B, d], k at most the smallest expert's size."""
-        return self.run(contexts, k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import Structure, byref, c_int64, c_void_p, cast
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from shortlist.runtime.shared_tables import share_table
 
 from .exact_rows import CompiledGather
 from .native.arguments import get_address
+from .primitives.arrays import Arrays
 from .primitives.int8_columns import ColumnsStruct, Int8Columns
 from .primitives.layout import (
     LANE_BYTES,
@@ -28,8 +29,6 @@ from .primitives.layout import (
 )
 
 ROLES = "screen_columns", "screen_projection", "screen_previews", "screen_scales"
-
-Index = dict[str, npt.NDArray[Any]]  # index.safetensors
 
 
 class SecondStageStruct(Structure):
@@ -68,7 +67,7 @@ class SecondStage:
         self.pointer = byref(SecondStageStruct(*addresses, previews.shape[1]))
 
     @classmethod
-    def open(cls, bundle: Bundle, index: Index, rows: CompiledGather) -> Self:
+    def open(cls, bundle: Bundle, index: Arrays, rows: CompiledGather) -> Self:
         """Lay out the previews of a bundle that has all of `ROLES`, cluster by cluster in blocks of `LANES` classes."""
         offsets = index["offsets"]
         blocks, places = list_first_blocks(offsets), place_in_blocks(offsets)

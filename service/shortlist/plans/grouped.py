@@ -42,7 +42,7 @@ from shortlist.plans.common.selection import Indices, find_largest, find_nth_lar
 from shortlist.plans.common.wide_search import WideSearch
 from shortlist.runtime.session import Graph
 
-MAX_COMPILED_K = 512  # beyond it, sorting is numpy's
+MAX_GROUPED_K = 512  # beyond it, sorting is numpy's
 MOST_MARKED_DEPTH = 256  # about so many of the best classes hold k marked ones: more would need a closer search
 MAX_LISTED_BYTES = 2 << 20  # of int8 rows of an allow list that is short: a search would read as much
 SURE_MISS = 0.999  # a risk that stands for rows that are left to exact answers
@@ -81,7 +81,7 @@ class GroupedPlan(Plan):
 
     @cached_property
     def graphs(self) -> tuple[Graph, Graph]:
-        """fused.onnx and rescore.onnx. Where loops answer, they are opened when k is first beyond `MAX_COMPILED_K`."""
+        """fused.onnx and rescore.onnx. Where loops answer, they are opened when k is first beyond `MAX_GROUPED_K`."""
         return self.open_graph("fused", prepack=True), self.open_graph("rescore")
 
     @property
@@ -93,9 +93,9 @@ class GroupedPlan(Plan):
         return self.graphs[1]
 
     def prefers_dense(self, k: int) -> bool:
-        return k > self.most_searched()
+        return k > self.find_largest_k()
 
-    def most_searched(self) -> int:
+    def find_largest_k(self) -> int:
         """The largest k for which a search is faster than dense."""
         return max(self.settings.candidates, self.classes // DENSE_DIVISOR) // GROUPED_CANDIDATES_PER_K
 
@@ -103,12 +103,12 @@ class GroupedPlan(Plan):
         """By loops, for k for which they are searched."""
         if self.compiled is None:
             return None
-        max_k = min(self.max_k, self.most_searched(), MAX_COMPILED_K, self.order.size)
+        max_k = min(self.max_k, self.find_largest_k(), MAX_GROUPED_K, self.order.size)
         return self.compiled.open_row_answers(max_k, self.max_rows(), self)
 
     @property
-    def beside(self) -> int:
-        """The best classes, so many, beside which the tail was fitted."""
+    def tail_candidates(self) -> int:
+        """How many of the best classes the tail was fitted beside."""
         return self.settings.tail_beside or self.settings.candidates
 
     def count_exact(self, k: int) -> int:
@@ -121,7 +121,7 @@ class GroupedPlan(Plan):
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates."""
-        if self.compiled is not None and k <= MAX_COMPILED_K:
+        if self.compiled is not None and k <= MAX_GROUPED_K:
             marked = class_filter.count_marked()
             if not self.searches_marks(k, marked):
                 class_filter, marked = class_filter.without_marks(), 0
@@ -136,7 +136,7 @@ class GroupedPlan(Plan):
         return bool(self.compiled and self.settings.promise) and permitted > self.most_listed and not is_deep
 
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
-        if self.compiled is None or k > MAX_COMPILED_K:
+        if self.compiled is None or k > MAX_GROUPED_K:
             return None
         search = self.plan_search(k, restricts=True)._replace(most_listed=self.classes)
         result = self.compiled(contexts, search, class_filter.without_marks())
@@ -183,7 +183,7 @@ class GroupedPlan(Plan):
     def prepare_search(self, k: int) -> Callable[..., Search]:
         """A search for k classes by looks that are given."""
         opened = self.settings.opened_per_depth
-        return partial(Search, k=k, fitted=self.beside, most_listed=self.most_listed, opened_per_depth=opened)
+        return partial(Search, k=k, fitted=self.tail_candidates, most_listed=self.most_listed, opened_per_depth=opened)
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""
@@ -246,7 +246,7 @@ class GroupedPlan(Plan):
             return all_candidates
         best, limit = logits, np.float32(self.settings.tail_limit)
         if self.settings.tail_beside:
-            best = -np.sort(-logits)[: self.beside]
+            best = -np.sort(-logits)[: self.tail_candidates]
             inside, count = log_sum_exp(best.copy()), best.size
         rest = min(guess, inside + limit, limit_rest(best, inside, count, self.order.size))
         return max(np.logaddexp(inside, rest), all_candidates)

@@ -17,7 +17,7 @@ from shortlist.plans.common.normalizer import cover_also, log_sum_exp
 from shortlist.runtime.session import Graph
 
 from .full import FullPlan
-from .grouped import MAX_COMPILED_K, GroupedPlan
+from .grouped import MAX_GROUPED_K, GroupedPlan
 
 
 class RestPlan(FullPlan):
@@ -166,7 +166,7 @@ class MixturePlan(Plan):
         front, search = self.front.compiled, self.rare.compiled
         if front is None or search is None:
             return None
-        max_k = min(self.max_k, self.rare.most_searched(), MAX_COMPILED_K, self.rare.order.size)
+        max_k = min(self.max_k, self.rare.find_largest_k(), MAX_GROUPED_K, self.rare.order.size)
         return front.open_row_answers(search, max_k, lambda k: self.rare.plan_search(k, restricts=False))
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:

@@ -14,7 +14,7 @@ from shortlist.head import Head
 from shortlist.kernels.native.library import open_target
 from shortlist.kernels.screen import ChoicePreviews, Loops
 from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
-from shortlist.plans.common.base import MAX_COMPILED_K
+from shortlist.plans.common.base import MAX_SETS_K
 from shortlist.plans.screen.gated import MAX_LOOP_ROWS
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models.ds.softmax import DSOptions, DSSoftmax
@@ -91,13 +91,13 @@ def assert_same(result, wanted):
 @pytest.mark.parametrize("k", [1, 5, "most"])
 def test_a_screen_by_loops_equals_its_graphs(screen, k, monkeypatch):
     head, rows = screen
-    assert_equal_to_graphs(head, rows, k if k != "most" else min(MAX_COMPILED_K, head.plan.sets.smallest), monkeypatch)
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MAX_SETS_K, head.plan.sets.smallest), monkeypatch)
 
 
 @pytest.mark.parametrize("k", [1, "most"])
 def test_a_gate_by_loops_equals_its_graphs(gate, k, monkeypatch):
     head, rows = gate
-    assert_equal_to_graphs(head, rows, k if k != "most" else min(MAX_COMPILED_K, head.plan.sets.smallest), monkeypatch)
+    assert_equal_to_graphs(head, rows, k if k != "most" else min(MAX_SETS_K, head.plan.sets.smallest), monkeypatch)
 
 
 @pytest.mark.parametrize("count", [3, MAX_LOOP_ROWS])

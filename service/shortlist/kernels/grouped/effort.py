@@ -12,7 +12,7 @@ import numpy as np
 from shortlist.bundle.settings import MOST_OPENED_PER_DEPTH, PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.kernels.lists import MOST_LISTED
 
-from .tables import LimitsStruct, SearchStruct
+from .tables import LookStruct, SearchStruct
 
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
@@ -84,8 +84,8 @@ class Search(NamedTuple):
 @lru_cache(maxsize=256)
 def make_search(search: Search) -> Any:
     """Return a pointer to the struct of a search, which keeps what it points at."""
-    limits = (LimitsStruct * len(search.looks))(
-        *(LimitsStruct(*(min(limit, MAX_LIMIT) for limit in look)) for look in search.looks)
+    limits = (LookStruct * len(search.looks))(
+        *(LookStruct(*(min(limit, MAX_LIMIT) for limit in look)) for look in search.looks)
     )
     rows = (*search.weights, search.list_weights or search.weights[-1]) if search.weights else ()
     weights = np.array(rows, np.float32)

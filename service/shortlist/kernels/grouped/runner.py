@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
@@ -16,7 +15,7 @@ from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.lists import point_at_lists, point_at_marks
 from shortlist.kernels.native.arguments import check_memory, point_at
 from shortlist.kernels.native.library import open_kernels, require_kernels
-from shortlist.kernels.primitives.arrays import as_carray
+from shortlist.kernels.primitives.arrays import Arrays, as_carray
 from shortlist.kernels.primitives.layout import (
     LANE_BYTES,
     LINE_BYTES,
@@ -44,7 +43,6 @@ MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more 
 
 CHUNK_BLOCKS = 1 << 11  # of previews that are laid out at once
 
-Arrays = dict[str, npt.NDArray[Any]]
 Parts = dict[str, Any]  # tables by the names of their fields
 
 

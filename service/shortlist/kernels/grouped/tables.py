@@ -83,7 +83,7 @@ class GroupedStruct(Structure):
     ]
 
 
-class LimitsStruct(Structure):
+class LookStruct(Structure):
     """`struct grouped_limits` of kernels.h."""
 
     _fields_ = [
@@ -96,7 +96,7 @@ class SearchStruct(Structure):
     """`struct grouped_search` of kernels.h."""
 
     _fields_ = [
-        ("limits", POINTER(LimitsStruct)),
+        ("limits", POINTER(LookStruct)),
         *((name, c_void_p) for name in ("weights", "list_weights")),
         *((name, c_int64) for name in ("looks", "free_looks", "k", "fitted", "most_listed", "opened_per_depth")),
         *((name, c_float) for name in ("bar", "doubt_bar", "list_doubt_bar")),

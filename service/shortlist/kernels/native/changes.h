@@ -109,7 +109,7 @@ struct merged_row {
     float *logits;
 };
 
-/* The first k classes found that are not hidden; fewer are returned where too few are left. -1 says that there is no
+/* The first k classes that are not hidden; fewer are returned where too few are left. -1 says that there is no
  * more. */
 static int64_t keep_unhidden(const struct changes *changes, const int64_t *ids, const float *logits, int64_t count,
                              const struct merged_row *merged) {
@@ -168,8 +168,8 @@ static int merge_row(const struct changes *changes, const struct lists *lists, i
 }
 
 static int64_t merge_changes(const struct changes *changes, const struct lists *lists, const float *contexts,
-                             int64_t count, int64_t asked, int64_t k, const int64_t *found_ids,
-                             const float *found_logits, const float *found_normalizers, const int32_t *found_scored,
+                             int64_t count, int64_t depth, int64_t k, const int64_t *base_ids,
+                             const float *base_logits, const float *base_normalizers, const int32_t *base_scored,
                              int64_t *ids, float *logits, float *normalizers, int32_t *scored) {
     struct preview_scratch scratch;
     const struct row_set *hidden = changes->hidden, *items = changes->items;
@@ -178,12 +178,12 @@ static int64_t merge_changes(const struct changes *changes, const struct lists *
     for (int64_t row = 0; row < count; row++) {
         struct merged_row merged = {ids + row * k, k, logits + row * k};
         const float *context = contexts + row * dim;
-        int64_t all = changes->classes, place = row * asked;
-        normalizers[row] = found_normalizers[row];
-        int is_done = found_scored[row] != all &&
-                      keep_unhidden(changes, found_ids + place, found_logits + place, asked, &merged) == k &&
+        int64_t all = changes->classes, place = row * depth;
+        normalizers[row] = base_normalizers[row];
+        int is_done = base_scored[row] != all &&
+                      keep_unhidden(changes, base_ids + place, base_logits + place, depth, &merged) == k &&
                       merge_row(changes, lists, row, context, normalizers + row, &scratch, &merged);
-        int64_t sum = found_scored[row] + items->count;
+        int64_t sum = base_scored[row] + items->count;
         scored[row] = (int32_t)(!is_done ? -1 : sum < all ? sum : all - 1);
     }
     give_memory(scratch.ids);

@@ -274,15 +274,15 @@ struct kernels {
      * near ones where there are previews. Returns 0 where there is no memory for it. */
     int64_t (*sum_row_set)(const struct row_set *set, const float *contexts, int64_t count, float *sums);
 
-    /* Merges answers of a layer with what became of it: of `asked` classes found for each of contexts [count, dim],
-     * found_ids and found_logits [count, asked], with log-normalizers that are estimates and numbers of scored classes
+    /* Merges answers of a layer with what became of it: of the `depth` best classes of each of contexts [count, dim],
+     * base_ids and base_logits [count, depth], with log-normalizers that are estimates and numbers of scored classes
      * [count], into the k best that are not hidden and of the items, but for banned ones. ids and logits [count, k],
      * normalizers and scored [count] are written; `scored` is -1 for a row that this cannot decide: too few are left,
      * others than the best previews may be among the k best, all classes were scored, or hardly any weight is left.
      * Returns 0 where there is no memory for it. */
     int64_t (*merge_changes)(const struct changes *changes, const struct lists *lists, const float *contexts,
-                             int64_t count, int64_t asked, int64_t k, const int64_t *found_ids,
-                             const float *found_logits, const float *found_normalizers, const int32_t *found_scored,
+                             int64_t count, int64_t depth, int64_t k, const int64_t *base_ids,
+                             const float *base_logits, const float *base_normalizers, const int32_t *base_scored,
                              int64_t *ids, float *logits, float *normalizers, int32_t *scored);
 
     /* Proves the k best classes of contexts [count, dim]: writes ids and logits [count, k], log-normalizers [count],

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
+Arrays = dict[str, npt.NDArray[Any]]  # by the names that a file of tensors gives them
 Values = TypeVar("Values", bound=npt.NDArray[Any])
 
 

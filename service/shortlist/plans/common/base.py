@@ -29,7 +29,7 @@ from .tally import Tally
 Chunk = TypeVar("Chunk")
 
 MAX_CALL_ROWS = 256  # given to a plan in one call
-MAX_COMPILED_K = 64  # k up to which compiled loops answer: they keep the best in order one by one
+MAX_SETS_K = 64  # k up to which compiled loops search clusters and experts: they keep the best in order one by one
 LOGITS_CHUNK_BYTES = 4 << 20  # logits of one chunk of rows: stays in the last-level cache
 DENSE_DIVISOR = 4  # dense is preferred to scoring more than V / 4 candidates
 RESCORED_PER_K = 4  # a request for k classes scores at least 4 k of the best previews exactly

@@ -14,7 +14,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.kernels.row_answers import RowAnswers
 from shortlist.kernels.screen import GateLoops
-from shortlist.plans.common.base import MAX_COMPILED_K, RESCORED_PER_K, Plan, chunk_rows, take_best
+from shortlist.plans.common.base import MAX_SETS_K, RESCORED_PER_K, Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
 from shortlist.runtime.session import Graph
 
@@ -73,8 +73,8 @@ class GatedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d]; `scored` is the number of classes scored exactly."""
         if len(contexts) and k <= self.sets.smallest and not class_filter.restricts:
-            if self.loops is not None and len(contexts) <= MAX_LOOP_ROWS and k <= MAX_COMPILED_K:
-                return self.loops.score(contexts, k)
+            if self.loops is not None and len(contexts) <= MAX_LOOP_ROWS and k <= MAX_SETS_K:
+                return self.loops.run(contexts, k)
             if self.fused is not None and len(contexts) <= MAX_FUSED_ROWS:
                 return PlanResult.concat([self.score_in_one_call(self.fused, row[None], k) for row in contexts])
             if self.batch is not None:
@@ -91,7 +91,7 @@ class GatedPlan(Plan):
     def open_row_answers(self) -> RowAnswers | None:
         if self.loops is None:
             return None
-        return self.loops.make_row_answers(min(self.sets.smallest, MAX_COMPILED_K), MAX_LOOP_ROWS)
+        return self.loops.make_row_answers(min(self.sets.smallest, MAX_SETS_K), MAX_LOOP_ROWS)
 
     def score_in_one_call(self, graph: Graph, contexts: FloatArray, k: int) -> PlanResult:
         """Rows [b, d] by a graph that equals the gate and the best experts one after the other."""

@@ -19,7 +19,7 @@ from shortlist.kernels.unscored import TO_DENSE, TO_GRAPHS
 from shortlist.plans.common.base import (
     DENSE_DIVISOR,
     MAX_CALL_ROWS,
-    MAX_COMPILED_K,
+    MAX_SETS_K,
     RESCORED_PER_K,
     Plan,
     chunk_rows,
@@ -90,7 +90,7 @@ class ScreenPlan(Plan):
         full_view = max(self.settings.full_view, RESCORED_PER_K * k)
         plain = len(contexts) > 0 and k <= sets.smallest and not class_filter.restricts
         few = self.settings.probes <= MAX_LOOP_PROBES or sets.count <= MAX_LOOP_PROBES
-        if plain and few and self.loops is not None and k <= MAX_COMPILED_K:
+        if plain and few and self.loops is not None and k <= MAX_SETS_K:
             result = self.loops.score(contexts, k, self.settings, use_dense, full_view)
             if self.terms is not None:
                 self.terms.finish(result, contexts, self.settings.dense_tail if use_dense else None)
@@ -106,7 +106,7 @@ class ScreenPlan(Plan):
     def open_row_answers(self) -> RowAnswers | None:
         if self.loops is None or self.terms is not None:
             return None
-        max_k = min(self.sets.smallest, MAX_COMPILED_K, self.classes // DENSE_DIVISOR)
+        max_k = min(self.sets.smallest, MAX_SETS_K, self.classes // DENSE_DIVISOR)
         use_dense = self.fallback is not None
         return self.loops.open_row_answers(max_k, MAX_CALL_ROWS, self.settings, use_dense, self.count_exact)
 
