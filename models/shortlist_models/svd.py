@@ -24,6 +24,7 @@ INT8_LEVELS = 127.0  # rows are rounded to -127..127
 MAX_ODD_LEVEL = 3  # 2 bits hold -3, -1, 1 and 3
 CLIP_SHARES = (0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)  # of a row's largest number: scales that are tried
 TAIL_SHIFT_STEPS = 41
+MOMENT_CHUNK_ROWS = 1 << 16  # contexts whose second moments are summed at once, in float64
 CHUNK_CLASSES = 1 << 16  # rows of a weight that are decomposed, rounded or multiplied at once
 
 
@@ -50,12 +51,12 @@ def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
     return decompose_weighted(weight, factor, width)
 
 
-def compute_second_moment(contexts: Tensor, chunk: int = 65_536) -> Tensor:
+def compute_second_moment(contexts: Tensor) -> Tensor:
     """E[h h^T], [d, d] float64, over `contexts` [n, d]."""
     dim = contexts.shape[1]
     total = torch.zeros(dim, dim, dtype=torch.float64)
-    for start in range(0, len(contexts), chunk):
-        part = contexts[start : start + chunk].double()
+    for rows in torch.split(contexts, MOMENT_CHUNK_ROWS):
+        part = rows.double()
         total += part.T @ part
     return total / len(contexts)
 
@@ -145,15 +146,14 @@ class SVDSoftmax(nn.Module):
     projection: Tensor
     scale: Tensor
 
-    def __init__(
-        self, dense: FullSoftmax, basis: Basis, full_view: int, *, quantized: bool, tail_shift: float = 0.0
-    ) -> None:
-        """quantized: keep the preview in int8, else in float32. tail_shift: added to the previews that enter Z.
+    def __init__(self, dense: FullSoftmax, basis: Basis, full_view: int, *, quantized: bool) -> None:
+        """quantized: keep the preview in int8, else in float32.
 
-        tail_size, of `calibrate_tail`: the squared length from which contexts get the whole shift.
+        Of `calibrate_tail` are tail_shift, added to the previews that enter Z, and tail_size, the squared length from
+        which contexts get the whole shift.
         """
         super().__init__()
-        self.tail_shift, self.tail_size = tail_shift, 0.0
+        self.tail_shift, self.tail_size = 0.0, 0.0
         self.dense = dense
         self.full_view = full_view
         self.quantized = quantized

@@ -14,20 +14,20 @@ LEAST_PEAK = np.float32(1e-30)  # a zero context must not divide by zero, nor wh
 FloatArray = npt.NDArray[np.float32]
 
 
-def add_quantized_products(
-    graph: GraphBuilder, projected: str, preview: FloatArray, scale: FloatArray, suffix: str = ""
-) -> str:
+def add_quantized_products(graph: GraphBuilder, projected: str, preview: FloatArray, scale: FloatArray) -> str:
     """Add products [B, n] of `projected` [B, W] in int8; each context has its own scale, so others do not change it.
 
-    preview: [n, W] integers -127..127. scale: [n, 1] or [n], of each class. suffix: of the files' names, where
-    several graphs share a folder.
+    preview: [n, W] integers -127..127. scale: [n, 1] or [n], of each class.
     """
-    weights = graph.tensor(f"preview{suffix}", preview.T.astype(np.int8))
-    return add_scaled_products(graph, projected, weights, scale, suffix)
+    weights = graph.tensor("preview", preview.T.astype(np.int8))
+    return add_scaled_products(graph, projected, weights, scale)
 
 
-def add_scaled_products(graph: GraphBuilder, projected: str, weights: str, scale: FloatArray, suffix: str) -> str:
-    """The same for a tensor `weights` [W, n] int8 that the graph has."""
+def add_scaled_products(graph: GraphBuilder, projected: str, weights: str, scale: FloatArray, suffix: str = "") -> str:
+    """The same for a tensor `weights` [W, n] int8 that the graph has.
+
+    suffix: of the files' names, where several graphs share a folder.
+    """
     zero_point = graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
     integers, row_scale = add_quantized_contexts(graph, projected)
     sums = graph.node("MatMulInteger", [integers, weights, zero_point], "sums")

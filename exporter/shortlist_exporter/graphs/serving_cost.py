@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,19 +18,19 @@ TIMED_BLOCKS, BLOCK_CALLS = 5, 20
 SERVING_TIMED_K = 5
 
 
-def time_serving(dim: int, threads: int = 1, sizes: Sequence[int] = SERVING_TIMED_CLASSES) -> list[Sample]:
-    """Time one context vector against classes of width d and narrower, with the k best and the normaliser."""
+def time_serving(dim: int) -> list[Sample]:
+    """Time one context vector against classes of width d and narrower, by one thread: the k best and normaliser."""
     widths = sorted({max(1, dim // divisor) for divisor in (1, 4, 16)})
     random = np.random.default_rng(0)
     samples = []
     with tempfile.TemporaryDirectory() as folder:
         for width in widths:
             context = random.standard_normal((1, width), np.float32)
-            for size in sizes:
+            for size in SERVING_TIMED_CLASSES:
                 path = write_product(
                     Path(folder) / f"{size}-{width}", random.standard_normal((width, size), np.float32)
                 )
-                samples.append(Sample(1, size, width, time_graph(Graph(path, "cpu", threads), context)))
+                samples.append(Sample(1, size, width, time_graph(Graph(path, "cpu", threads=1), context)))
     return samples
 
 

@@ -80,29 +80,25 @@ def relative_error(model: CostModel, one: Sample) -> float:
     return model.seconds(one.classes, one.rows, one.width) / one.seconds - 1
 
 
-def time_training(
-    dim: int, batch: int, sizes: Sequence[int] = TRAINING_TIMED_CLASSES, device: str = "cpu"
-) -> list[Sample]:
+def time_training(dim: int, batch: int, sizes: Sequence[int] = TRAINING_TIMED_CLASSES) -> list[Sample]:
     """Time forward and backward passes of softmax layers of width d and narrower, at several sizes."""
     widths = sorted({max(1, dim // divisor) for divisor in (1, 4, 16)})
     return [
-        Sample(rows, size, width, time_step(rows, size, width, device))
+        Sample(rows, size, width, time_step(rows, size, width))
         for rows in sorted({batch, max(1, batch // 8)})
         for width in widths
         for size in sizes
     ]
 
 
-def time_step(rows: int, classes: int, width: int, device: str) -> float:
+def time_step(rows: int, classes: int, width: int) -> float:
     """Seconds of a forward and backward pass on random contexts."""
-    layer = nn.Linear(width, classes, bias=False, device=device)
-    contexts = torch.randn(rows, width, device=device, requires_grad=True)
-    targets = torch.randint(classes, (rows,), device=device)
+    layer = nn.Linear(width, classes, bias=False)
+    contexts = torch.randn(rows, width, requires_grad=True)
+    targets = torch.randint(classes, (rows,))
 
     def step() -> None:
         nn.functional.cross_entropy(layer(contexts), targets).backward()  # type: ignore[no-untyped-call]
-        if device != "cpu":
-            torch.cuda.synchronize(device)
 
     return time_call(step)
 

@@ -21,6 +21,7 @@ from shortlist_models.progress import Progress, quiet
 from .candidate_sets import Background, BestClasses, ScreenOptions, choose_candidate_sets, make_indicator
 
 KMEANS_CHUNK_ROWS = 65_536
+KMEANS_ROUNDS = 20
 SHARPENING_ROWS = 4096  # contexts that the vectors' length is set by
 BISECTIONS = 50
 
@@ -39,14 +40,12 @@ class Screen:
         return clusters
 
 
-def spherical_kmeans(
-    contexts: Tensor, clusters: int, seed: int, rounds: int = 20, progress: Progress = quiet
-) -> Tensor:
+def spherical_kmeans(contexts: Tensor, clusters: int, seed: int, progress: Progress = quiet) -> Tensor:
     """Unit centroids [r, d] of the directions of `contexts` [n, d]; an empty cluster begins again from a far row."""
     generator = torch.Generator().manual_seed(seed)
     directions = torch.nn.functional.normalize(contexts, dim=1)
     centroids = directions[torch.randperm(len(directions), generator=generator)[:clusters]].clone()
-    for done in range(rounds):
+    for done in range(KMEANS_ROUNDS):
         best = torch.cat(
             [(part @ centroids.T).max(dim=1).values for part in torch.split(directions, KMEANS_CHUNK_ROWS)]
         )
@@ -55,7 +54,7 @@ def spherical_kmeans(
         empty = torch.bincount(nearest, minlength=clusters) == 0
         sums[empty] = directions[best.argsort()[: int(empty.sum())]]
         centroids = torch.nn.functional.normalize(sums, dim=1)
-        progress("spherical k-means", done + 1, rounds)
+        progress("spherical k-means", done + 1, KMEANS_ROUNDS)
     return centroids
 
 

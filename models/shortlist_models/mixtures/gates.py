@@ -37,16 +37,3 @@ def mix(values: Tensor, logits: Tensor, *, tree: bool) -> Tensor:
         here = gates[:, pairs - 1 : 2 * pairs - 1].expand(-1, -1, values.shape[2])
         values = torch.lerp(values[:, 1::2], values[:, 0::2], here)
     return values[:, 0]
-
-
-def compute_priors(logits: Tensor, *, tree: bool) -> Tensor:
-    """The priors [B, K, n] of gate logits [B, G, n]; they sum to 1 over the components."""
-    if not tree:
-        return logits.softmax(dim=1)
-    gates = logits.sigmoid()
-    priors = torch.ones_like(gates[:, :1])
-    while priors.shape[1] <= gates.shape[1]:
-        nodes = priors.shape[1]
-        here = gates[:, nodes - 1 : 2 * nodes - 1]
-        priors = torch.stack([priors * here, priors * (1 - here)], dim=2).flatten(1, 2)
-    return priors

@@ -21,6 +21,8 @@ from shortlist_models.svd import Basis, pack_rows
 from .base import LinearFunction, RescoredSoftmax, count_chunk_rows, fit_least_squares, multiply_int8
 
 REACH_RANK = 5  # the screen's reach is compared with the preview of this rank
+ORDER_DEPTH = 5  # best classes of a context that are counted
+ORDER_TEMPERATURE = 2.0  # of the softmax that orders classes that are counted equally often
 
 
 class Candidates(NamedTuple):
@@ -98,17 +100,17 @@ class CascadeSoftmax(RescoredSoftmax):
         return self.previews(contexts)[:, : self.common].topk(min(REACH_RANK, self.common), dim=1).values[:, -1]
 
 
-def order_by_best_classes(dense: FullSoftmax, contexts: Tensor, depth: int = 5, temperature: float = 2.0) -> Tensor:
-    """Ids [m] of all classes but padding, by how often they are among the best `depth` classes of `contexts` [n, d].
+def order_by_best_classes(dense: FullSoftmax, contexts: Tensor) -> Tensor:
+    """Ids [m] of all classes but padding, by how often they are among the `ORDER_DEPTH` best of `contexts` [n, d].
 
-    Equally frequent classes come by their mean probability at `temperature`.
+    Equally frequent classes come by their mean probability at `ORDER_TEMPERATURE`.
     """
     classes = len(dense.weight)
     score = torch.zeros(classes, dtype=torch.float64)
     for part in torch.split(contexts, count_chunk_rows(classes)):
         logits = dense.logits(part)
-        score += (logits / temperature).softmax(dim=1).sum(dim=0).double()
-        best = logits.topk(min(depth, classes), dim=1).indices.reshape(-1)
+        score += (logits / ORDER_TEMPERATURE).softmax(dim=1).sum(dim=0).double()
+        best = logits.topk(min(ORDER_DEPTH, classes), dim=1).indices.reshape(-1)
         score += torch.bincount(best, minlength=classes)
     real = torch.ones(classes, dtype=torch.bool) if dense.padding is None else dense.padding == 0
     order = score.argsort(descending=True, stable=True)

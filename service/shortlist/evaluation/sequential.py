@@ -23,6 +23,7 @@ FALSE_ALARM_ROWS = 1e6  # rows between two false alarms, in the mean, at least
 HOLD_ROWS = 10_000  # without another alarm, after which an alarm is over
 WINDOW_ROWS = 20_000  # the most that a figure is of; half as many at least, once there are so many
 MIN_MISSES = 1e-4  # the smallest share of misses that can be promised: one miss must not be proof
+INTERVAL_ERROR = 0.05  # probability that an interval ever fails to cover the mean, at most
 MIXTURE = (0.5, 0.5)  # of the interval: a beta distribution over the share
 BISECTIONS = 50
 
@@ -93,14 +94,14 @@ class FallDetector:
         return True
 
 
-def bound_share(hits: float, rows: int, error: float = 0.05) -> Share:
+def bound_share(hits: float, rows: int) -> Share:
     """The mean of `rows` shares that add up to `hits`, and an interval that covers the true mean at every row.
 
-    The probability that it ever fails, however often it is looked at, is `error` at most. It is that of H. Robbins
-    (Statistical methods related to the law of the iterated logarithm, 1970): all p against which a beta mixture of
-    products q^x (1 - q)^(1 - x) / (p^x (1 - p)^(1 - x)) has grown to less than 1 / error. Shares between 0 and 1 only
-    lessen that growth, as the function of x is convex (S. R. Howard and others, Time-uniform, nonparametric,
-    nonasymptotic confidence sequences, Annals of Statistics 49, 2021).
+    The probability that it ever fails, however often it is looked at, is `INTERVAL_ERROR` at most. It is that of
+    H. Robbins (Statistical methods related to the law of the iterated logarithm, 1970): all p against which a beta
+    mixture of products q^x (1 - q)^(1 - x) / (p^x (1 - p)^(1 - x)) has grown to less than 1 / INTERVAL_ERROR. Shares
+    between 0 and 1 only lessen that growth, as the function of x is convex (S. R. Howard and others, Time-uniform,
+    nonparametric, nonasymptotic confidence sequences, Annals of Statistics 49, 2021).
     """
     if not rows:
         return Share(mean=1.0, low=0.0, high=1.0)
@@ -108,7 +109,7 @@ def bound_share(hits: float, rows: int, error: float = 0.05) -> Share:
     mixture = log_beta(a + hits, b + rows - hits) - log_beta(a, b)
 
     def is_covered(p: float) -> bool:
-        return mixture - log_power(p, hits) - log_power(1 - p, rows - hits) < -math.log(error)
+        return mixture - log_power(p, hits) - log_power(1 - p, rows - hits) < -math.log(INTERVAL_ERROR)
 
     mean = min(1.0, hits / rows)
     return Share(mean=mean, low=find_edge(is_covered, mean, 0.0), high=find_edge(is_covered, mean, 1.0))

@@ -8,7 +8,6 @@ from benchmarks.contenders.registry import CONTENDERS, LIBRARY_PEERS, OUR_HEADS,
 
 def test_names_are_unique():
     assert len(CONTENDERS) == 3 + len((*OUR_HEADS, *QUANTISED_PEERS, *LIBRARY_PEERS, *PAPER_PEERS))
-    assert all(kind.name == name for name, kind in CONTENDERS.items())
 
 
 def test_every_method_that_approximates_the_given_layer_takes_part():

