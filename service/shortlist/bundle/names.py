@@ -115,11 +115,16 @@ def resolve_names(what: str, values: Any, names: Names | None, model: str, *, un
     if not has_names(values):
         return values
     if names is None:
-        raise BadInput(f"{what} holds names, and {model} was exported without: send ids")
+        raise make_names_error(what, model)
     rows = [to_list(row) for row in values]
     if not is_nested(rows):
         return find_ids(what, rows, names, model, unknown=unknown)
     return [find_ids(what, row, names, model, unknown=unknown) for row in rows]
+
+
+def make_names_error(what: str, model: str) -> BadInput:
+    """The error for names where the model has none."""
+    return BadInput(f"{what} holds names, and {model} was exported without: send ids")
 
 
 def find_ids(what: str, texts: list[Any], names: Names, model: str, *, unknown: bool) -> list[int]:

@@ -23,14 +23,16 @@ def join_texts(texts: Iterable[str]) -> bytes:
 def split_texts(raw: memoryview, shape: tuple[int, ...]) -> npt.NDArray[np.object_]:
     """Split what `join_texts` joined into an array of str of this shape; raises BadInput where it is none."""
     texts: list[str] = []
-    start = 0
+    start, count = 0, math.prod(shape)
     while start < len(raw):
+        if len(texts) == count:
+            raise BadInput(f"there are more than {count} texts for shape {list(shape)}")
         start += SIZE_BYTES
         stop = start + int.from_bytes(raw[start - SIZE_BYTES : start], "little")
         if stop > len(raw):
             raise BadInput(f"a text of {stop - start} bytes begins at byte {start} of {len(raw)}")
         texts.append(str(raw[start:stop], "utf-8", "replace"))
         start = stop
-    if len(texts) != math.prod(shape):
+    if len(texts) != count:
         raise BadInput(f"there are {len(texts)} texts for shape {list(shape)}")
     return np.array(texts, np.object_).reshape(shape)

@@ -28,3 +28,8 @@ def test_bytes_that_are_cut_are_refused(texts, missing):
 def test_another_count_than_was_announced_is_refused():
     with pytest.raises(BadInput, match=r"there are 2 texts for shape \[3\]"):
         split_texts(memoryview(join_texts(["a", "b"])), (3,))
+
+
+def test_no_more_texts_are_read_than_were_announced():
+    with pytest.raises(BadInput, match=r"there are more than 3 texts for shape \[3\]"):
+        split_texts(memoryview(bytes(4 << 10)), (3,))

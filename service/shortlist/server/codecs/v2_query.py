@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
-from shortlist.bundle.class_sets import parse_set_names
+from shortlist.bundle.class_sets import MAX_REQUEST_SETS, parse_set_names
 from shortlist.bundle.manifest import Manifest
-from shortlist.bundle.names import Names, resolve_names
+from shortlist.bundle.names import Names, make_names_error, resolve_names
 from shortlist.core.arrays import Array, check_context_shape, to_id_array
 from shortlist.core.bias import Bias, make_bias
 from shortlist.core.checks import cut, parse_whole_number
@@ -17,7 +18,7 @@ from shortlist.core.results import NO_CLASS, IdArray
 from shortlist.core.row_lists import NamedLists, RowLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.errors import BadInput
-from shortlist.server.messages.json_fields import read_flag, refuse_draw_scores
+from shortlist.server.messages.json_fields import MAX_TEXTS, read_flag, refuse_draw_scores
 from shortlist.wire.open_inference import (
     ALLOW,
     BAN,
@@ -142,6 +143,7 @@ def read_set_names(
         return parse_set_names(name, text.split(SEPARATOR) if isinstance(text, str) else text)
     if inputs[name].datatype != TEXT_DATATYPE or len(inputs[name].shape) != 1:
         raise BadInput(f"input '{name}' is of names of sets: send {TEXT_DATATYPE} of shape [n]")
+    check_text_count(inputs[name], MAX_REQUEST_SETS)
     return parse_set_names(name, inputs[name].to_texts().tolist())
 
 
@@ -255,9 +257,19 @@ def read_array(tensor: Tensor, manifest: Manifest, names: Names | None) -> Array
 
 
 def read_names(tensor: Tensor, manifest: Manifest, names: Names | None) -> IdArray:
-    """The ids of the classes that an input names, padded with -1; raises BadInput."""
+    """The ids of the classes that an input names, padded with -1; raises BadInput, before any text is read."""
+    if names is None and 0 not in tensor.shape:
+        raise make_names_error(tensor.name, manifest.name)
+    check_text_count(tensor, MAX_TEXTS)
     texts, is_ban = tensor.to_texts().tolist(), tensor.name == BAN
     return to_id_array(tensor.name, resolve_names(tensor.name, texts, names, manifest.name, unknown=is_ban))
+
+
+def check_text_count(tensor: Tensor, most: int) -> None:
+    """Raise BadInput for an input of more than `most` texts: each becomes an object."""
+    count = math.prod(tensor.shape)
+    if count > most:
+        raise BadInput(f"input '{tensor.name}' has {count} texts: send {most} at most in one request")
 
 
 def check_shared_ids(name: str, ids: IdArray, classes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +11,15 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.errors import BadInput, TooLarge
 from shortlist.server.codecs.shared_memory import SharedMemory
 from shortlist.server.codecs.v2_request import InferCodec
+from shortlist.server.messages.json_fields import MAX_TEXTS
+from shortlist.wire import open_inference
 from shortlist.wire.open_inference import MAX_DIMENSION, MAX_DIMENSIONS, parse_tensors
 
 MANIFEST = Manifest(
     name="lm", version=3, method="full", plan="full", reference="dense", classes=9, dim=4, dtype="float32",
     max_k=9, graphs={}, normalizer="exact",
 )  # fmt: skip
+NAMES = SimpleNamespace(read=None)
 CONTEXT = {"name": "context", "shape": [1, 4], "datatype": "FP32", "data": [0.0] * 4}
 SHAPES = {
     "thousands of dimensions": ([1 << 40] * 20_000, "shape of 'ids' has 20000 dimensions: send 8 at most"),
@@ -91,3 +95,25 @@ def test_shared_memory_is_read_once_for_each_input():
     query = decode(CONTEXT, share("allow", 16), share("ban", 24), memory=memory).query
     assert (query.allow.tolist(), query.ban.tolist()) == ([0, 0], [0, 0, 0])
     assert memory.sizes == [16, 24]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "names", "sentence"),
+    [
+        ("allow", 3, None, "allow holds names, and lm was exported without: send ids"),
+        (
+            "ban",
+            MAX_TEXTS + 1,
+            SimpleNamespace(read=None),
+            f"input 'ban' has {MAX_TEXTS + 1} texts: send {MAX_TEXTS} at most",
+        ),
+        ("within", 17, NAMES, "input 'within' has 17 texts: send 16 at most"),
+    ],
+)
+def test_texts_are_counted_before_they_are_read(monkeypatch, name, count, names, sentence):
+    monkeypatch.setattr(open_inference, "split_texts", None)
+    raw = bytes(4 * count)  # empty texts
+    text = {"name": name, "shape": [count], "datatype": "BYTES", "parameters": {"binary_data_size": len(raw)}}
+    header = json.dumps({"inputs": [CONTEXT, text]}).encode()
+    with pytest.raises(BadInput, match=sentence):
+        InferCodec(MANIFEST, names=names).decode(header + raw, str(len(header)))
