@@ -15,6 +15,7 @@ from .results import BoolArray, IdArray, IntArray
 
 NO_LIST = -1  # the number of a row that has no list
 MAX_LIST_ID = np.iinfo(np.int32).max
+ID_BITS = 31  # of an id up to the largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +79,23 @@ class RowLists:
         starts, ends = self.offsets[self.numbers], self.offsets[self.numbers + 1]
         empty: BoolArray = (starts == ends) | (self.numbers == NO_LIST)
         return empty
+
+    def is_shared(self) -> bool:
+        """Whether all rows have the same list, or none has one."""
+        return bool((self.numbers == self.numbers[:1]).all())
+
+    def count_longest(self) -> int:
+        """How many ids the longest list has that some row has."""
+        return int((self.offsets[self.numbers + 1] - self.offsets[self.numbers]).max(initial=0))  # of NO_LIST under 0
+
+    def drop_repeats(self) -> RowLists:
+        """The same lists, each id once in each: ascending where some id stood in one more than once."""
+        owners = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        keys = np.unique(owners << ID_BITS | self.ids)
+        if keys.size == self.ids.size:
+            return self
+        offsets = np.searchsorted(keys, np.arange(self.offsets.size) << ID_BITS)
+        return replace(self, ids=(keys & MAX_LIST_ID).astype(np.int32), offsets=offsets)
 
     def keep_used_lists(self) -> RowLists:
         """The same lists of the same rows, in a table of those alone that some row has."""

@@ -30,6 +30,23 @@ def test_used_lists_are_kept_once():
     assert (table.ids.tolist(), table.offsets.tolist(), table.numbers.tolist()) == ([7, 7, 2], [0, 3], [0, 0, -1, 0])
 
 
+def test_ids_that_stand_twice_in_a_list_are_dropped():
+    table = RowLists.from_lists([[3, 1, 3], [], [2**31 - 1, 1, 2**31 - 1], [1]]).drop_repeats()
+    assert [table.get_row(row).tolist() for row in range(4)] == [[1, 3], [], [1, 2**31 - 1], [1]]
+    assert (table.ids.dtype, table.largest_id) == (np.int32, 2**31 - 1)
+    distinct = RowLists.from_lists([[3, 1], [1, 3]])
+    assert distinct.drop_repeats() is distinct
+
+
+def test_rows_that_share_a_list():
+    table = RowLists.from_lists(LISTS)
+    assert [table.for_rows(numbers).is_shared() for numbers in ([2, 2], [-1, -1], [0], [0, 1], [0, -1])] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+    assert [table.for_rows(numbers).count_longest() for numbers in ([2, -1, 0], [1], [-1], [3])] == [3, 0, 0, 1]
+
+
 def test_any_kind_of_numbers():
     table = RowLists.make(torch.tensor([1, 2, 3]), (0, 1, 3), range(2))
     assert (table.ids.dtype, table.get_row(1).tolist(), table.largest_id) == (np.int32, [2, 3], 3)

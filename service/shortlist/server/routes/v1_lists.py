@@ -95,13 +95,13 @@ def read_table(body: bytes, header: str | None) -> RowLists:
         lists = require_field(parse_fields(body, ("lists",)), "lists")
         if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
             raise BadInput("lists must be a list of lists of ids")
-        return RowLists.from_lists(lists)
+        return RowLists.from_lists(lists).drop_repeats()
     text, binary = split_body(body, header)
     tensors = parse_tensors(parse_json(text).get("inputs"), binary, "lists")
     if set(tensors) != set(TABLE_INPUTS):
         raise BadInput("a table of lists has the inputs 'ids' and 'offsets', whole numbers: send both")
     ids, offsets = (tensors[name].to_array("lists").copy() for name in TABLE_INPUTS)  # not to keep the body alive
-    return RowLists.make(ids, offsets)
+    return RowLists.make(ids, offsets).drop_repeats()
 
 
 @sets_router.get("", dependencies=[READ])
