@@ -139,7 +139,7 @@ def to_plain(values: Any) -> Any:
 
 def check_offsets(offsets: IdArray, size: int) -> None:
     """Raise BadInput unless `offsets` [n + 1] ascend from 0 to `size`."""
-    if not offsets.size or offsets[0] != 0 or offsets[-1] != size or (np.diff(offsets) < 0).any():
+    if not offsets.size or offsets[0] != 0 or offsets[-1] != size or (offsets[1:] < offsets[:-1]).any():
         raise BadInput(f"offsets must ascend from 0 to the number of ids, {size}: give where each list begins and ends")
 
 

@@ -75,6 +75,7 @@ def test_forced_rows_heed_no_lists():
 
 WRONG = {
     "offsets that fall": (([1, 2], [0, 2, 1, 2]), "offsets must ascend from 0 to the number of ids, 2"),
+    "offsets whose differences wrap": (([1, 2, 3], [0, 2**62, -(2**63), -(2**62), 0, 3]), "offsets must ascend from 0"),
     "offsets that end early": (([1, 2], [0, 1]), "offsets must ascend"),
     "no offsets": (([], []), "offsets must ascend"),
     "padding": (([1, -1], [0, 2]), "a list holds id -1: give class ids from 0"),
