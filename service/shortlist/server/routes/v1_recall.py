@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from shortlist.core.arrays import Array, parse_float_rows
+from shortlist.core.arrays import Array, check_dimensions, parse_float_rows
 from shortlist.core.queries import TopKQuery
 from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import Evaluation
@@ -79,6 +79,7 @@ def read_contexts(body: bytes, header: bytes | None, dim: int, json_limit: int) 
     tensors = parse_tensors(parse_json(text).get("inputs"), binary, "recall")
     if set(tensors) != {CONTEXT}:
         raise BadInput(f"the input of recall is '{CONTEXT}', [n, {dim}]: send it alone")
+    check_dimensions("contexts", tensors[CONTEXT].shape)
     return tensors[CONTEXT].to_array("recall")
 
 
