@@ -11,12 +11,13 @@ import re
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.core.checks import cut
 from shortlist.core.extras import require
@@ -32,23 +33,31 @@ MAGIC = b"shortlist set 1\n"
 HEADER_BYTES = len(MAGIC) + 4
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_REQUEST_SETS = 16  # named by one request
-MAX_UNPACKED_BYTES = 256 << 20  # of unpacked sets that are kept for a head
+MAX_UNPACKED_BYTES = 256 << 20  # of combinations of sets that are kept for a head
+MAX_PACKED_BYTES = 64 << 20  # of sets that are kept as bits, of which any combination is made
 MAX_NAMED = 10  # sets that an error lists
 
 SetNames = str | Sequence[str] | None
 Stamped = tuple[str, int, int, int]  # a file with its inode, size, and time of change in ns
+BYTE_BITS = 8
+Bits = npt.NDArray[np.uint8]  # [ceil(V / 8)], a bit for each class
+
+Key = TypeVar("Key", bound=Hashable)
+Entry = TypeVar("Entry", Members, Bits)
 
 
 class ClassSets:
-    """The named sets of one head, unpacked as they are asked for. Threads may share it.
+    """The named sets of one head, read as they are asked for: each once, whatever others it is asked beside.
 
-    folders: where they are looked for, the first first. A set that was replaced is noticed at the next request.
+    Threads may share it. folders: where they are looked for, the first first. A set that was replaced is noticed at the
+    next request.
     """
 
     def __init__(self, folders: Sequence[Path], classes: int, model: str) -> None:
         self.folders, self.classes, self.model = tuple(folders), classes, model
         self.folder_names = tuple(map(str, folders))
         self.unpacked: OrderedDict[tuple[tuple[Stamped, ...], int], Members] = OrderedDict()
+        self.packed: OrderedDict[Stamped, Bits] = OrderedDict()
         self.lock = threading.Lock()
 
     def find(self, within: SetNames, without: SetNames) -> Members | None:
@@ -60,13 +69,10 @@ class ClassSets:
         if not inside and not outside:
             return None
         key = tuple(self.stamp(name) for name in (*inside, *outside)), len(inside)
-        with self.lock:
-            if key in self.unpacked:
-                self.unpacked.move_to_end(key)
-                return self.unpacked[key]
-        members = self.unpack([Path(path) for path, *_ in key[0]], len(inside))
-        with self.lock:
-            self.keep(key, members)
+        members = self.look_up(self.unpacked, key)
+        if members is None:
+            members = self.combine(*key)
+            self.keep(self.unpacked, key, members, MAX_UNPACKED_BYTES)
         return members
 
     def stamp(self, name: str) -> Stamped:
@@ -82,21 +88,37 @@ class ClassSets:
         some = ", ".join(known[:MAX_NAMED]) + (", ..." if len(known) > MAX_NAMED else "")
         raise NotFound(f"{self.model} has no set '{cut(name)}': {f'it has {some}' if known else 'it has none'}")
 
-    def unpack(self, paths: Sequence[Path], inside: int) -> Members:
-        """Mark the classes that are in the first `inside` sets and in none of the others."""
-        permitted = np.ones(self.classes, bool)
-        for number, path in enumerate(paths):
-            marks = np.zeros(self.classes, bool)
-            ids = read_set(path)
-            marks[ids[ids < self.classes]] = True
-            permitted &= marks if number < inside else ~marks
-        return Members(permitted)
+    def combine(self, files: Sequence[Stamped], inside: int) -> Members:
+        """The classes that are in the sets of the first `inside` files and in none of the others."""
+        permitted = np.full(-(-self.classes // BYTE_BITS), 0xFF, np.uint8)
+        for number, file in enumerate(files):
+            bits = self.read_bits(file)
+            permitted &= bits if number < inside else ~bits
+        return Members(np.unpackbits(permitted, count=self.classes).view(bool))
 
-    def keep(self, key: tuple[tuple[Stamped, ...], int], members: Members) -> None:
-        """Keep what was unpacked for the next request, in place of what was not asked for the longest."""
-        self.unpacked[key] = members
-        while sum(each.nbytes for each in self.unpacked.values()) > MAX_UNPACKED_BYTES and len(self.unpacked) > 1:
-            self.unpacked.popitem(last=False)
+    def read_bits(self, file: Stamped) -> Bits:
+        """The bits of one set; raises BundleError."""
+        bits = self.look_up(self.packed, file)
+        if bits is None:
+            marks, ids = np.zeros(self.classes, bool), read_set(Path(file[0]))
+            marks[ids[: np.searchsorted(ids, self.classes)]] = True
+            bits = np.packbits(marks)
+            self.keep(self.packed, file, bits, MAX_PACKED_BYTES)
+        return bits
+
+    def look_up(self, entries: OrderedDict[Key, Entry], key: Key) -> Entry | None:
+        """What is kept of `key`, which was asked for last from now on; None where nothing is."""
+        with self.lock:
+            if key in entries:
+                entries.move_to_end(key)
+            return entries.get(key)
+
+    def keep(self, entries: OrderedDict[Key, Entry], key: Key, entry: Entry, most: int) -> None:
+        """Keep an entry for the next request, in place of what was not asked for the longest, in `most` bytes."""
+        with self.lock:
+            entries[key] = entry
+            while sum(each.nbytes for each in entries.values()) > most and len(entries) > 1:
+                entries.popitem(last=False)
 
 
 def parse_set_names(what: str, names: SetNames) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from .results import NO_CLASS, BoolArray, IdArray, IntArray
 NO_LIST = -1  # the number of a row that has no list
 MAX_LIST_ID = np.iinfo(np.int32).max
 MANY_TIMES = 16  # as many ids in a list as are looked up in it, and more, need no common order
+ID_BITS = 31  # of an id up to the largest
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +85,23 @@ class RowLists:
         """The same lists of those ids alone that `kept` [m] marks in `ids`; none of them is over `largest_id`."""
         offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
         return replace(self, ids=self.ids[kept], offsets=offsets, largest_id=largest_id)
+
+    def is_shared(self) -> bool:
+        """Whether all rows have the same list, or none has one."""
+        return bool((self.numbers == self.numbers[:1]).all())
+
+    def count_longest(self) -> int:
+        """How many ids the longest list has that some row has."""
+        return int((self.offsets[self.numbers + 1] - self.offsets[self.numbers]).max(initial=0))  # of NO_LIST under 0
+
+    def drop_repeats(self) -> RowLists:
+        """The same lists, each id once in each: ascending where some id stood in one more than once."""
+        owners = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
+        keys = np.unique(owners << ID_BITS | self.ids)
+        if keys.size == self.ids.size:
+            return self
+        offsets = np.searchsorted(keys, np.arange(self.offsets.size) << ID_BITS)
+        return replace(self, ids=(keys & MAX_LIST_ID).astype(np.int32), offsets=offsets)
 
     def keep_used_lists(self) -> RowLists:
         """The same lists of the same rows, in a table of those alone that some row has."""
@@ -183,7 +201,7 @@ def to_plain(values: Any) -> Any:
 
 def check_offsets(offsets: IdArray, size: int) -> None:
     """Raise BadInput unless `offsets` [n + 1] ascend from 0 to `size`."""
-    if not offsets.size or offsets[0] != 0 or offsets[-1] != size or (np.diff(offsets) < 0).any():
+    if not offsets.size or offsets[0] != 0 or offsets[-1] != size or (offsets[1:] < offsets[:-1]).any():
         raise BadInput(f"offsets must ascend from 0 to the number of ids, {size}: give where each list begins and ends")
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, IdArray
+from shortlist.core.row_lists import Lists, RowLists
 
 from .native.arguments import point_at
 from .native.library import open_kernels
@@ -75,11 +76,19 @@ def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, Id
     if plain and class_filter.hidden is None and class_filter.forced is None:
         allow, ban = (None if ids is None else np.ascontiguousarray(ids, np.int64) for ids in lists)
         return allow, ban
-    allowed = [class_filter.allow_list(row) for row in range(rows)]
-    banned = [np.concatenate([NO_IDS, *class_filter.list_bans(row)]) for row in range(rows)]
+    allow_rows = count_different_rows(rows, class_filter.allow, class_filter.forced)
+    ban_rows = count_different_rows(rows, class_filter.ban, class_filter.hidden, class_filter.forced)
+    allowed = [class_filter.allow_list(row) for row in range(allow_rows)]
+    banned = [np.concatenate([NO_IDS, *class_filter.list_bans(row)]) for row in range(ban_rows)]
     if all(ids is None for ids in allowed):
         return None, pad_rows(banned)
     return pad_rows([EVERY_CLASS if ids is None else ids for ids in allowed]), pad_rows(banned)
+
+
+def count_different_rows(rows: int, *lists: Lists | None) -> int:
+    """1 where all rows have the same of each of these lists, else `rows`."""
+    same = (each is None or (each.is_shared() if isinstance(each, RowLists) else len(each) == 1) for each in lists)
+    return 1 if all(same) else rows
 
 
 def pad_rows(lists: Sequence[npt.NDArray[np.integer[Any]]]) -> IdArray:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from shortlist.bundle import class_sets
 from shortlist.bundle.class_sets import (
     MAX_REQUEST_SETS,
     ClassSets,
@@ -55,6 +56,39 @@ def test_a_set_that_was_replaced_is_noticed_and_others_are_unpacked_once(sets, f
     assert not delete_set(folder, "shoes")
     with pytest.raises(NotFound, match=r"items has no set 'shoes': it has red"):
         sets.find("shoes", None)
+
+
+def test_each_set_is_read_once_whatever_others_it_is_asked_beside(sets, folder, monkeypatch):
+    """Every other combination of sixteen sets held everybody up while all of them were read again."""
+    reads = []
+    monkeypatch.setattr(class_sets, "read_set", lambda path: reads.append(path.stem) or read_set(path))
+    combinations = ("shoes", None), (None, "shoes"), ("shoes", "red"), ("red", "shoes"), (["red", "shoes"], None)
+    for within, without in combinations:
+        expected = np.arange(CLASSES)
+        for name in [within] if isinstance(within, str) else within or []:
+            expected = np.intersect1d(expected, SHOES if name == "shoes" else RED)
+        if without is not None:
+            expected = np.setdiff1d(expected, SHOES if without == "shoes" else RED)
+        np.testing.assert_array_equal(sets.find(within, without).legal, expected)
+    assert reads == ["shoes", "red"]
+    write_set(folder, "red", pack_set([1]))
+    assert sets.find(["red", "shoes"], None).count == 0
+    assert reads == ["shoes", "red", "red"]
+
+
+def test_no_more_sets_are_kept_than_fit(sets, monkeypatch):
+    monkeypatch.setattr(class_sets, "MAX_PACKED_BYTES", CLASSES // 8)
+    monkeypatch.setattr(class_sets, "MAX_UNPACKED_BYTES", 9 * CLASSES)
+    for name in ("shoes", "red", "shoes"):
+        sets.find(name, None)
+    assert (len(sets.packed), len(sets.unpacked)) == (1, 1)
+
+
+@pytest.mark.parametrize("classes", [1, 6, 7, 8, 9])
+def test_numbers_of_classes_that_fill_no_byte(folder, classes):
+    sets = ClassSets((folder,), classes, "items")
+    assert sets.find("shoes", None).permitted.tolist() == [i % 3 == 0 for i in range(classes)]
+    assert sets.find(None, "red").permitted.tolist() == [i not in RED for i in range(classes)]
 
 
 def test_a_set_beside_the_versions_stands_before_the_bundles_own(folder):

@@ -38,6 +38,23 @@ def test_lists_are_cut_to_the_ids_that_are_kept():
     assert cut.largest_id == 4
 
 
+def test_ids_that_stand_twice_in_a_list_are_dropped():
+    table = RowLists.from_lists([[3, 1, 3], [], [2**31 - 1, 1, 2**31 - 1], [1]]).drop_repeats()
+    assert [table.get_row(row).tolist() for row in range(4)] == [[1, 3], [], [1, 2**31 - 1], [1]]
+    assert (table.ids.dtype, table.largest_id) == (np.int32, 2**31 - 1)
+    distinct = RowLists.from_lists([[3, 1], [1, 3]])
+    assert distinct.drop_repeats() is distinct
+
+
+def test_rows_that_share_a_list():
+    table = RowLists.from_lists(LISTS)
+    assert [table.for_rows(numbers).is_shared() for numbers in ([2, 2], [-1, -1], [0], [0, 1], [0, -1])] == [
+        *[True] * 3,
+        *[False] * 2,
+    ]
+    assert [table.for_rows(numbers).count_longest() for numbers in ([2, -1, 0], [1], [-1], [3])] == [3, 0, 0, 1]
+
+
 def test_any_kind_of_numbers():
     table = RowLists.make(torch.tensor([1, 2, 3]), (0, 1, 3), range(2))
     assert (table.ids.dtype, table.get_row(1).tolist(), table.largest_id) == (np.int32, [2, 3], 3)
@@ -66,6 +83,7 @@ def test_forced_rows_heed_no_lists():
 
 WRONG = {
     "offsets that fall": (([1, 2], [0, 2, 1, 2]), "offsets must ascend from 0 to the number of ids, 2"),
+    "offsets whose differences wrap": (([1, 2, 3], [0, 2**62, -(2**63), -(2**62), 0, 3]), "offsets must ascend from 0"),
     "offsets that end early": (([1, 2], [0, 1]), "offsets must ascend"),
     "no offsets": (([], []), "offsets must ascend"),
     "padding": (([1, -1], [0, 2]), "a list holds id -1: give class ids from 0"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.kernels.dense_rows import CompiledRanking
-from shortlist.kernels.lists import point_at_lists
+from shortlist.kernels.lists import pack_lists, point_at_lists
 from shortlist.kernels.native.arguments import point_at
 from shortlist.kernels.native.library import open_target
 from shortlist.plans.full import rank_rows
@@ -22,6 +22,9 @@ table = RowLists.from_lists([[3, 4, 5, 6], [7]], [0, 1, -1, 0])
 FILTERS = {
     "table, allowed": ClassFilter(allow=table),
     "table, banned": ClassFilter(ban=table),
+    "one list of a table, allowed": ClassFilter(allow=table.for_rows([0] * ROWS)),
+    "one list of a table, banned": ClassFilter(ban=table.for_rows([0] * ROWS), hidden=np.arange(10, 40)[None]),
+    "one allowed, others banned": ClassFilter(allow=table.for_rows([0] * ROWS), ban=table),
     "allow": ClassFilter(allow=ids),
     "ban of all rows": ClassFilter(ban=np.arange(20)[None]),
     "hidden": ClassFilter(ban=ids, hidden=np.arange(10, 40)[None]),
@@ -54,3 +57,12 @@ def test_a_list_is_marked_unless_an_id_is_of_no_class(target, ids):
     assert is_marked == all(0 <= id < 41 for id in ids)
     if is_marked:
         np.testing.assert_array_equal(marks.nonzero()[0], np.unique(listed))
+
+
+@pytest.mark.parametrize(("numbers", "shape"), [([0] * ROWS, (1, 4)), ([0, 0, 0, 1], (ROWS, 4)), ([1], (1, 1))])
+def test_a_list_that_all_rows_share_is_packed_once(numbers, shape):
+    """64 rows of a list of 4 million ids took 2 GiB."""
+    shared = table.for_rows(numbers)
+    assert pack_lists(ClassFilter(ban=shared), ROWS)[1].shape == shape
+    allow, ban = pack_lists(ClassFilter(allow=shared, ban=table), ROWS)
+    assert (allow.shape, ban.shape) == (shape, (ROWS, 4))

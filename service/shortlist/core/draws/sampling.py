@@ -82,7 +82,7 @@ def parse_integers(name: str, value: Any, rows: int) -> Integers:
     """[rows] int64 of one number or one a row; raises BadInput."""
     if type(value) is int and 0 <= value <= MAX_SEED:
         return np.array([value] * rows, np.int64)
-    numbers = np.asarray(value)
+    numbers = to_array(value)
     if numbers.ndim > 1 or numbers.dtype.kind not in "iu" or (numbers.size and not numbers.min() >= 0):
         raise BadInput(f"{name} is {cut(value)}: give a whole number from 0, or a list of one a row")
     if numbers.size and numbers.max() > MAX_SEED:
@@ -94,7 +94,7 @@ def parse_temperatures(value: Any, rows: int) -> DoubleArray:
     """[rows] float64 of one number or one a row; raises BadInput."""
     if type(value) is float and MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
         return np.array([value] * rows, np.float64)
-    numbers = np.asarray(value)
+    numbers = to_array(value)
     inside = numbers.dtype.kind in "iuf" and numbers.ndim < 2
     if not (inside and ((numbers >= MIN_TEMPERATURE) & (numbers <= MAX_TEMPERATURE)).all()):
         raise BadInput(
@@ -106,10 +106,18 @@ def parse_temperatures(value: Any, rows: int) -> DoubleArray:
 
 def parse_number(name: str, value: Any) -> float:
     """`value` as float; raises BadInput unless it is a number."""
-    number = np.asarray(value)
+    number = to_array(value)
     if number.ndim or number.dtype.kind not in "iuf":
         raise BadInput(f"{name} is {cut(value)}: give a number")
     return float(number)
+
+
+def to_array(value: Any) -> npt.NDArray[Any]:
+    """`value` as an array, of objects where it is ragged: of no dtype that numbers have."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        return np.empty(0, np.object_)
 
 
 def repeat_rows(name: str, numbers: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

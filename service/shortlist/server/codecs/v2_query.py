@@ -257,7 +257,7 @@ def read_array(tensor: Tensor, manifest: Manifest, names: Names | None) -> Array
 
 def read_names(tensor: Tensor, manifest: Manifest, names: Names | None) -> IdArray:
     """The ids of the classes that an input names, padded with -1; raises BadInput, before any text is read."""
-    if names is None and math.prod(tensor.shape):
+    if names is None and 0 not in tensor.shape:
         raise make_names_error(tensor.name, manifest.name)
     check_text_count(tensor, MAX_TEXTS)
     texts, is_ban = tensor.to_texts().tolist(), tensor.name == BAN

@@ -39,9 +39,14 @@ class Models:
 
     def find_table(self, name: str) -> VersionTable:
         """The versions of a model, which may be named with an alias; raises NotFound."""
-        table = self.by_name.get(name) or self.by_name.get(name.partition(ALIAS_SIGN)[0])
+        table = self.by_name.get(name)
+        if table is not None:
+            return table
+        model, _, alias = name.partition(ALIAS_SIGN)
+        table = self.by_name.get(model)
         if table is None:
             raise NotFound(f"Request for unknown model: '{cut(name)}' is not found")
+        table.check_alias(alias)
         return table
 
     def find(self, name: str, version: int | None = None, content: bytes | None = None) -> Model:

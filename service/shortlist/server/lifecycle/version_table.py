@@ -66,15 +66,19 @@ class VersionTable:
 
     def find_alias(self, alias: str) -> Model:
         """The version that an alias leads to now; raises NotFound."""
-        declared = self.declaration.aliases.get(alias)
-        if declared is None:
-            raise NotFound(f"Request for unknown model: '{cut(self.name)}' has no alias '{cut(alias)}'")
+        self.check_alias(alias)
+        declared = self.declaration.aliases[alias]
         model = self.by_number.get(declared.version)
         if model is not None and model.state == "ready":
             return model
         ready = {number: model for number, model in self.by_number.items() if model.state == "ready"}
         place = place_alias(declared.version, self.before.get(alias), ready)
         return self.find_latest() if place is None else self.by_number[place]
+
+    def check_alias(self, alias: str) -> None:
+        """Raise NotFound where the model has no such alias."""
+        if alias not in self.declaration.aliases:
+            raise NotFound(f"Request for unknown model: '{cut(self.name)}' has no alias '{cut(alias)}'")
 
     def find_default(self, content: bytes | None) -> Model:
         """The version for a request without one: of the alias to whose share it belongs, else `stable`, else latest.

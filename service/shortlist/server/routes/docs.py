@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.responses import HTMLResponse
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 FILES_PATH = "/docs/files"
 FILES = "docs/files"  # relative to the page, which a proxy may serve below a path of its own
@@ -45,4 +46,13 @@ def add_docs(app: FastAPI) -> None:
         """The OpenAPI document in a browser."""
         return page
 
-    app.mount(FILES_PATH, StaticFiles(directory=str(files("fastapi_offline") / "static")))
+    app.mount(FILES_PATH, PageFiles(directory=str(files("fastapi_offline") / "static")))
+
+
+class PageFiles(StaticFiles):
+    """Files that are sent whole, whatever range a request names, as HTTP permits: then no range can be wrong."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request for a file."""
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)

@@ -26,7 +26,7 @@ from shortlist.core.checks import cut
 from shortlist.core.filters import check_id_range
 from shortlist.core.results import IdArray
 from shortlist.core.row_lists import RowLists
-from shortlist.errors import BadInput, NotFound, TooLarge
+from shortlist.errors import BadInput, NotFound, StorageFull, TooLarge
 from shortlist.server.codecs.v1_json import parse_fields, require_field
 from shortlist.server.engine.body_reading import Body, read_body, run_decoder
 from shortlist.server.engine.service import Service
@@ -78,12 +78,12 @@ def read_table(body: Body) -> RowLists:
         lists = require_field(parse_fields(text, ("lists",)), "lists")
         if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
             raise BadInput("lists must be a list of lists of ids")
-        return RowLists.from_lists(lists)
+        return RowLists.from_lists(lists).drop_repeats()
     tensors = parse_tensors(parse_json(text).get("inputs"), binary, "lists")
     if set(tensors) != set(TABLE_INPUTS):
         raise BadInput("a table of lists has the inputs 'ids' and 'offsets', whole numbers: send both")
     ids, offsets = (tensors[name].to_array("lists").copy() for name in TABLE_INPUTS)  # not to keep the body alive
-    return RowLists.make(ids, offsets)
+    return RowLists.make(ids, offsets).drop_repeats()
 
 
 @sets_router.get("", dependencies=[READ])
@@ -125,7 +125,7 @@ async def put_set(request: Request, name: str, key: str) -> Response:
 async def delete_named_set(request: Request, name: str, key: str) -> Response:
     """Forget a set that was put; one of the same name in a bundle stands again."""
     check_set_name(key)
-    if not await asyncio.to_thread(delete_set, find_folder(get_service(request), name), key):
+    if not await asyncio.to_thread(remove_set, find_folder(get_service(request), name), key):
         raise NotFound(f"no set '{cut(key)}' was put for {cut(name)}, or it is a bundle's own: nothing was deleted")
     return make_json_response({"name": key})
 
@@ -142,7 +142,7 @@ def describe_sets(folder: Path) -> list[dict[str, object]]:
 
 
 def store_set(service: Service, folder: Path, key: str, content: bytes) -> None:
-    """Write a set, within the limits of the server; raises TooLarge, BadInput where the disk refuses."""
+    """Write a set, within the limits of the server; raises TooLarge, StorageFull where the disk refuses."""
     others = [make_path(folder, other).stat().st_size for other in list_set_names(folder) if other != key]
     limits = service.settings
     if len(others) >= limits.sets:
@@ -152,9 +152,23 @@ def store_set(service: Service, folder: Path, key: str, content: bytes) -> None:
     try:
         write_set(folder, key, content)
     except OSError as error:
-        raise BadInput(
-            f"the set cannot be written beside the repository ({error.strerror}): make {SETS_FOLDER}/ writable"
-        ) from error
+        raise make_storage_error(error) from error
+
+
+def remove_set(folder: Path, key: str) -> bool:
+    """Remove a set; whether there was one. Raises StorageFull where the disk refuses."""
+    try:
+        return delete_set(folder, key)
+    except OSError as error:
+        raise make_storage_error(error) from error
+
+
+def make_storage_error(error: OSError) -> StorageFull:
+    """The error for a disk on which no set can be changed, which is the server's condition, not the request's."""
+    return StorageFull(
+        f"the sets beside the repository cannot be changed ({error.strerror}): "
+        f"make {SETS_FOLDER}/ writable, and room on its disk"
+    )
 
 
 def read_ids(body: Body, names: Names | None, model: str) -> IdArray:

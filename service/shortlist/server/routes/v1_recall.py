@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from shortlist.core.arrays import Array, parse_float_rows
+from shortlist.core.arrays import Array, check_dimensions, parse_float_rows
 from shortlist.core.queries import TopKQuery
 from shortlist.errors import BadInput
 from shortlist.evaluation.evaluator import Evaluation
@@ -67,6 +67,7 @@ def read_contexts(body: Body, dim: int) -> Array:
     tensors = parse_tensors(parse_json(text).get("inputs"), binary, "recall")
     if set(tensors) != {CONTEXT}:
         raise BadInput(f"the input of recall is '{CONTEXT}', [n, {dim}]: send it alone")
+    check_dimensions("contexts", tensors[CONTEXT].shape)
     return tensors[CONTEXT].to_array("recall")
 
 

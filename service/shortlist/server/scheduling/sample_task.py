@@ -14,7 +14,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 
-from .slices import RESULT_CELL_BYTES, Slice
+from .slices import RESULT_CELL_BYTES, Slice, count_packed_bytes, split_rows
 
 MAX_SERVED_DRAWS = 64  # of one row: more are a row each
 
@@ -49,7 +49,8 @@ class SampleTask:
     @property
     def argument_bytes(self) -> int:
         bias = 0 if self.bias is None else self.bias.nbytes
-        return self.contexts.nbytes + self.class_filter.nbytes + bias
+        packed = count_packed_bytes(self.class_filter, self.rows)
+        return self.contexts.nbytes + self.class_filter.nbytes + packed + bias
 
     def compute(self) -> TopK:
         return self.draw(0, self.rows)
@@ -61,7 +62,11 @@ class SampleTask:
         return TopK.concat(parts)
 
     def draw(self, start: int, stop: int) -> TopK:
-        """The draws of rows start to stop - 1."""
+        """The draws of rows start to stop - 1, of as many at a time as their lists permit."""
+        return TopK.concat([self.draw_part(*each) for each in split_rows(self.class_filter, start, stop)])
+
+    def draw_part(self, start: int, stop: int) -> TopK:
+        """The same in one call."""
         bias = None if self.bias is None else self.bias[start:stop]
         lists = self.class_filter.slice_rows(start, stop)
         return self.head.draw(self.contexts[start:stop], self.sampling.slice_rows(start, stop), lists, bias)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray
+from shortlist.core.row_lists import RowLists
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
 
 RESULT_CELL_BYTES = 12  # an int64 id and a float32 log-probability
+PACKED_ID_BYTES = 8
+MAX_PACKED_IDS = 1 << 22  # of lists that searches take as rows of equal length
 
 
 class Task(Protocol):
@@ -85,3 +89,23 @@ class Slice(NamedTuple):
     def group(self) -> Hashable:
         """Slices of equal groups may share a call."""
         return (id(self.task), self.start) if self.task.separate else (id(self.task.plan), self.task.width)
+
+
+def split_rows(class_filter: ClassFilter, start: int, stop: int) -> list[tuple[int, int]]:
+    """Rows start to stop - 1 in parts that are searched one after the other, for the memory that their lists take."""
+    size = max(1, MAX_PACKED_IDS // max(1, count_longest(class_filter)))
+    if stop - start <= size:
+        return [(start, stop)]
+    return [(first, min(first + size, stop)) for first in range(start, stop, size)]
+
+
+def count_packed_bytes(class_filter: ClassFilter, rows: int) -> int:
+    """How many bytes the lists of `rows` rows take at most while they are searched, beside the tables of lists."""
+    longest = count_longest(class_filter)
+    return min(rows * longest, max(longest, MAX_PACKED_IDS)) * PACKED_ID_BYTES
+
+
+def count_longest(class_filter: ClassFilter) -> int:
+    """How many ids the longest lists have together that rows refer to, 0 where all rows have the same."""
+    tables = [each for each in (class_filter.allow, class_filter.ban) if isinstance(each, RowLists)]
+    return sum(table.count_longest() for table in tables if not table.is_shared())

@@ -24,7 +24,7 @@ from shortlist.plans.common.normalizer import make_scored_topk
 from shortlist.plans.registry import Plan
 
 from .sample_task import make_sample_task
-from .slices import RESULT_CELL_BYTES, Slice, Task
+from .slices import RESULT_CELL_BYTES, Slice, Task, count_packed_bytes, split_rows
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,8 @@ class SearchTask:
     @property
     def argument_bytes(self) -> int:
         bias = 0 if self.bias is None else self.bias.nbytes
-        return self.contexts.nbytes + self.class_filter.nbytes + bias
+        packed = count_packed_bytes(self.class_filter, self.rows)
+        return self.contexts.nbytes + self.class_filter.nbytes + packed + bias
 
     @property
     def is_lone(self) -> bool:
@@ -63,21 +64,30 @@ class SearchTask:
         return self.plan.width(self.k)
 
     def search(self) -> PlanResult:
-        """The k best of all rows, in one call."""
-        return self.head.run(self.plan, self.contexts, self.k, self.class_filter, self.bias)
+        """The k best of all rows."""
+        return self.search_rows(0, self.rows)
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[PlanResult]:
+        if self.separate:  # then there is one slice
+            return [self.search_rows(slices[0].start, slices[0].stop)]
         tasks: list[SearchTask] = [each.task for each in slices]  # type: ignore[misc]  # of one group, so of one kind
         parts = [task.contexts[each.start : each.stop] for task, each in zip(tasks, slices, strict=True)]
         contexts = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        start, stop = slices[0].start, slices[0].stop  # with lists or biases there is one slice
-        bias = None if self.bias is None else self.bias[start:stop]
-        lists = self.class_filter.slice_rows(start, stop)
-        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), lists, bias)
+        result = self.head.run(self.plan, contexts, max(task.k for task in tasks), self.class_filter, None)
         if len(slices) == 1:
             return [result]
         ends = np.cumsum([len(part) for part in parts])
         return [result.slice(end - len(part), end, task.k) for task, part, end in zip(tasks, parts, ends, strict=True)]
+
+    def search_rows(self, start: int, stop: int) -> PlanResult:
+        """The k best of rows start to stop - 1, of as many at a time as their lists permit."""
+        return PlanResult.concat([self.search_part(*each) for each in split_rows(self.class_filter, start, stop)])
+
+    def search_part(self, start: int, stop: int) -> PlanResult:
+        """The same in one call."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        lists = self.class_filter.slice_rows(start, stop)
+        return self.head.run(self.plan, self.contexts[start:stop], self.k, lists, bias)
 
 
 @dataclass(slots=True, eq=False)

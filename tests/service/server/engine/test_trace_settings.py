@@ -56,10 +56,14 @@ def test_tracing_says_that_it_is_not_built_in(client):
     assert "tracing is not built in" in read_refusal(client.post(TRACE, json={"trace_level": ["TIMESTAMPS"]}))
 
 
-def test_trace_settings_of_an_unknown_model(client):
-    path = "/v2/models/nope/trace/setting"
+@pytest.mark.parametrize("name", ["nope", "lm@nonsense", "lm@"])
+def test_trace_settings_of_an_unknown_model(client, name):
+    """Those of aliases that clients make up were stored, each by itself."""
+    path = f"/v2/models/{name}/trace/setting"
     read_refusal(client.get(path), 404)
     read_refusal(client.post(path, json={"trace_rate": "5"}), 404)
+    read_refusal(client.get(f"/v2/models/{name}/stats"), 404)
+    assert client.app.state.service.trace_settings.overrides == {}
 
 
 @pytest.mark.parametrize("path", [TRACE, OF_LM])

@@ -36,3 +36,10 @@ def test_a_browser_runs_no_other_script(small_server):
 def test_other_pages_of_the_framework_are_not_there(small_server):
     for path in ("/redoc", "/docs/oauth2-redirect", "/docs/files/../../secret", "/docs/files/%2e%2e/core.py"):
         assert small_server.http.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("wanted", ["bytes=9-1", "bytes=999999999-", "x", "bytes=0-3"])
+def test_files_are_sent_whole_whatever_range_is_named(small_server, wanted):
+    path = "/docs/files/swagger-ui.css"
+    whole, part = small_server.http.get(path), small_server.http.get(path, headers={"Range": wanted})
+    assert (part.status_code, part.content) == (200, whole.content)

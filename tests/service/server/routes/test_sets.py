@@ -1,12 +1,17 @@
 """Named sets over HTTP: put, listed, asked by, deleted."""
 
+import errno
+import shutil
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import shortlist
 from shortlist.bundle.class_sets import SETS_FOLDER
-from shortlist.errors import BadInput, NotFound
+from shortlist.errors import BadInput, NotFound, StorageFull
+from shortlist.server.routes import v1_lists
 
-from tests.support.layers import CLASSES, make_contexts
+from tests.support.layers import CLASSES, RunningServer, copy_writable, make_contexts
 from tests.support.responses import read_refusal
 
 ROWS = make_contexts(rows=6, seed=5).contexts
@@ -82,3 +87,27 @@ def test_refusals(client, small_server):
         client.put_set("lm", ".hidden", [1])
     sampled = {"model": "lm", "contexts": ROWS.tolist(), "within": "even", "sample": {"seed": 1}}
     assert "within" in read_refusal(small_server.http.post("/v1/topk", json=sampled), 400)
+
+
+def test_a_disk_that_refuses_is_the_servers_condition(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    for name in ("write_set", "delete_set"):
+        monkeypatch.setattr(v1_lists, name, refuse)
+    service = SimpleNamespace(settings=SimpleNamespace(sets=3, set_bytes=100))
+    sentence = r"cannot be changed \(Read-only file system\): make sets/ writable"
+    with pytest.raises(StorageFull, match=sentence):
+        v1_lists.store_set(service, tmp_path, "even", b"content")
+    with pytest.raises(StorageFull, match=sentence):
+        v1_lists.remove_set(tmp_path, "even")
+
+
+def test_a_file_in_place_of_the_folder_of_sets_is_no_fault_of_the_request(small_repository, tmp_path):
+    repository = copy_writable(small_repository, tmp_path / "repository")
+    shutil.rmtree(repository / "lm" / SETS_FOLDER, ignore_errors=True)  # of other tests
+    (repository / "lm" / SETS_FOLDER).touch()
+    with RunningServer(repository) as server:
+        response = server.http.put("/v1/models/lm/sets/even", json={"ids": [1]})
+        assert "make sets/ writable" in read_refusal(response, 507)
+        read_refusal(server.http.delete("/v1/models/lm/sets/even"), 404)

@@ -40,6 +40,22 @@ def test_registered_lists_equal_those_of_a_request(http):
     assert http.delete("/v1/lists/tree").status_code == 404
 
 
+def test_an_id_is_registered_once_in_each_list(small_server):
+    """A list of one id four million times was copied for every row that it was of."""
+    body = {"lists": [[7] * 1000, [8, 7, 8]]}
+    with shortlist.Client(small_server.url) as client:
+        for register in (
+            lambda: client.register_lists("twice", body["lists"]),
+            lambda: small_server.http.put("/v1/lists/twice", json=body),
+        ):
+            register()
+            (table,) = small_server.http.get("/v1/lists").json()["tables"]
+            assert (table["lists"], table["ids"]) == (2, 3)
+            named = ask(small_server.http, {"list": "twice", "rows": [1, 1, 1]})
+            assert named["ids"] == ask(small_server.http, [7, 8])["ids"]
+            small_server.http.delete("/v1/lists/twice")
+
+
 def test_one_list_holds_for_all_rows(http):
     http.put("/v1/lists/one", json={"lists": [[5, 6, 7]]})
     assert ask(http, {"list": "one"})["ids"] == ask(http, [5, 6, 7])["ids"]

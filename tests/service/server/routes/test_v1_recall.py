@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import shortlist
@@ -10,6 +12,7 @@ from shortlist.evaluation.evaluator import evaluate
 
 from tests.support.clients import KINDS, open_client
 from tests.support.layers import make_contexts
+from tests.support.responses import read_refusal
 
 pytestmark = pytest.mark.slow
 
@@ -68,3 +71,12 @@ def test_a_large_json_is_refused(small_server):
     body = b'{"contexts": [' + b" " * (3 << 20) + b"]}"
     response = small_server.http.post("/v1/models/lm/recall", content=body)
     assert response.status_code == 413
+
+
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_contexts_of_another_number_of_dimensions_are_refused(small_server, shape):
+    context = {"name": "context", "datatype": "FP32", "shape": shape, "parameters": {"binary_data_size": 4}}
+    header = json.dumps({"inputs": [context]}).encode()
+    headers = {"Inference-Header-Content-Length": str(len(header))}
+    response = small_server.http.post("/v1/models/lm/recall", content=header + bytes(4), headers=headers)
+    assert "contexts must be a list of rows" in read_refusal(response, 400)

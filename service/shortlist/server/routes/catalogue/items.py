@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 from starlette.types import Receive
 
-from shortlist.core.arrays import parse_float_rows
+from shortlist.core.arrays import FLOAT64_CODE, NUMBER_KINDS, Array, is_nested, parse_float_rows, parse_numbers
 from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput, Forbidden
 from shortlist.head import Head
@@ -119,7 +119,9 @@ def decode_batch(body: Body, head: Head) -> ItemBatch:
     vectors = tensors.get(VECTORS)
     if vectors is None:
         vectors = parse_float_rows(VECTORS, fields.get(VECTORS, []), dim)
-    biases = tensors.get(BIASES, fields.get(BIASES))
+    biases = tensors.get(BIASES)
+    if biases is None and BIASES in fields:
+        biases = parse_biases(fields[BIASES])
     batch = ItemBatch.make(
         fields.get("put", []),
         to_floats(VECTORS, vectors),
@@ -133,13 +135,19 @@ def decode_batch(body: Body, head: Head) -> ItemBatch:
     return batch
 
 
-def to_floats(what: str, values: Any) -> FloatArray:
+def parse_biases(values: Any) -> Array:
+    """Biases [n] of a body's JSON; raises BadInput."""
+    if is_nested(values):
+        raise BadInput(f"{BIASES} must be a flat list of numbers, one for each item")
+    return parse_numbers(BIASES, values, FLOAT64_CODE)
+
+
+def to_floats(what: str, values: Array) -> FloatArray:
     """Numbers of a body as float32 of their own; raises BadInput."""
-    try:
-        with np.errstate(over="ignore"):
-            return np.array(values, np.float32)
-    except (TypeError, ValueError):
-        raise BadInput(f"{what} must hold numbers alone, of one size for each item") from None
+    if values.dtype.kind not in NUMBER_KINDS:
+        raise BadInput(f"{what} must hold numbers alone, not true or false")
+    with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
+        return values.astype(np.float32)
 
 
 def check_new_ids(batch: ItemBatch, head: Head) -> None:

@@ -109,6 +109,17 @@ REFUSALS = {
     "no vector": ({"put": ["a"]}, "vectors have shape [0, 16] for 1 items"),
     "a short vector": ({"put": ["a"], "vectors": [[1.0]]}, "vectors have 1 numbers and the model's have 16"),
     "a large number": ({"put": ["a"], "vectors": [[1e300] * DIM]}, "vectors"),
+    "a bias of text": ({"put": ["a"], "vectors": [[0.0] * DIM], "biases": ["1.5"]}, "biases row 0 must be a list"),
+    "a bias of true": ({"put": ["a"], "vectors": [[0.0] * DIM], "biases": [True]}, "biases row 0 must be a list"),
+    "nested biases": ({"put": ["a"], "vectors": [[0.0] * DIM], "biases": [[1.5]]}, "biases must be a flat list"),
+    "true as binary biases": (
+        {
+            "put": ["a"],
+            "vectors": [[0.0] * DIM],
+            "inputs": [{"name": "biases", "shape": [1], "datatype": "BOOL", "data": [True]}],
+        },
+        "biases must hold numbers alone",
+    ),
     "an empty name": ({"remove": [""]}, "the name '' has 0 bytes"),
     "a sequence that is none": ({"sequence": "1"}, "sequence is 1"),
     "another field": ({"delete": []}, "there is no field 'delete'"),
