@@ -6,9 +6,10 @@ import asyncio
 import time
 
 import pytest
+from shortlist.server.messages.headers import FORWARDED_FOR
 from shortlist.server.transport.connection import REST_SECONDS
 
-from tests.support.fast_path import Client, statuses
+from tests.support.fast_path import Client, statuses, topk
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +38,15 @@ def test_a_pipeline_that_rests_ends_as_any_other(busy):
     responses, _ = busy.talk(HEALTH * COUNT + b"GET / HTTP/9.9\r\n\r\n")
     assert statuses(responses) == [200] * COUNT + [400]
     assert responses.endswith(b"<closed>")
+
+
+def test_lines_of_one_list_of_proxies_are_joined(servers, monkeypatch):
+    seen = []
+    for server in servers.both:
+        monkeypatch.setattr(server.service, "addresses", lambda headers, _: str(seen.append(headers[FORWARDED_FOR])))
+    lines = b"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 10.0.0.7\r\nHost:"
+    servers.talk(topk().replace(b"Host:", lines, 1), topk().replace(b"Host:", lines, 1))
+    assert set(seen) == {b"1.2.3.4, 10.0.0.7"}
 
 
 async def leave(server, request):
