@@ -48,6 +48,7 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
             body = service.bodies.read(receive, headers, state.start, hold)
             response = await make_response(service, target, state, hold, await body, receive)
         except (Exception, asyncio.CancelledError) as error:
+            state.read_seconds = state.read_seconds or time.perf_counter() - state.start  # its body never was whole
             response = make_failure_response(error, state)
         state.recorder.note_request(state, response.status)
         if service.reports.are_wanted:
@@ -155,6 +156,7 @@ async def decompress_body(service: Service, state: RequestState, body: bytes, en
 async def decode_body(service: Service, target: Target, state: RequestState, hold: Hold, body: bytes) -> DecodedRequest:
     """As `decode`, of a body that may be compressed, and large."""
     start, encoding = time.perf_counter(), state.headers.get(CONTENT_ENCODING)
+    state.read_seconds = start - state.start
     json_length, json_limit = target.endpoint.find_json_length(state.headers), service.settings.json_limit
     if encoding:
         limit = service.settings.body_limit

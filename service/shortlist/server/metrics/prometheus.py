@@ -53,7 +53,7 @@ class Metrics:
         self.requests = counter("shortlist_requests", "requests answered, by status code", (*by_endpoint, "code"))
         self.duration = histogram(
             "shortlist_request_duration_seconds",
-            "from the first byte read to the answer's last byte made",
+            "from the whole body to the answer's last byte made",
             by_endpoint,
             SECONDS_BUCKETS,
         )
