@@ -27,7 +27,7 @@ from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
 from .connection import Connection
-from .connection_limits import ConnectionLimits
+from .connection_limits import ConnectionLimits, ignore_refusal
 from .fast_connection import FastConnection
 from .fast_path import FastPath
 from .gateway import Gateway
@@ -59,7 +59,9 @@ def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_a
     app = make_app(settings)
     service = app.state.service
     gateway = Gateway(app, service)
-    config = configure(gateway, settings, service.admission, gateway.fast_path)
+    config = configure(
+        gateway, settings, service.admission, gateway.fast_path, service.metrics.refusals["connections"].inc
+    )
     with contextlib.ExitStack() as stack:
         listeners = open_listeners(settings, stack)
         warn_of_open_access(service)
@@ -101,15 +103,19 @@ def make_log_handler(log_format: str) -> logging.Handler:
 
 
 def configure(
-    app: ASGIApp, settings: Settings, admission: Admission, fast_path: FastPath | None = None
+    app: ASGIApp,
+    settings: Settings,
+    admission: Admission,
+    fast_path: FastPath | None = None,
+    count_refusal: Callable[[], None] = ignore_refusal,
 ) -> uvicorn.Config:
     """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput for a wrong certificate.
 
-    admission: what connections hold in memory counts there.
+    admission: what connections hold in memory counts there. count_refusal: called with each connection too many.
     """
     tls = None if settings.tls_cert is None else make_context(settings)
     protocol = Connection if fast_path is None else partial(FastConnection, fast_path=fast_path)
-    limits = ConnectionLimits(limit_connections(settings.max_connections), admission)
+    limits = ConnectionLimits(limit_connections(settings.max_connections), admission, count_refusal)
     return uvicorn.Config(
         app,
         http=partial(protocol, limits=limits, patience=settings.body_timeout),  # type: ignore[arg-type]
