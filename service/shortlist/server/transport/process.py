@@ -7,10 +7,12 @@ import contextlib
 import errno
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -37,6 +39,7 @@ from .uvicorn_protocol import UvicornServer
 
 BACKLOG = 2048  # connections that wait to be accepted
 LAST_REQUESTS_SECONDS = 0.2  # for requests on their way when the socket closes
+LAST_THREADS_SECONDS = 1.0  # for threads to end at last, before the process does without them
 LAST_BODIES_SECONDS = 5.0  # then for the rest of bodies
 MAX_UNSENT_BYTES = 128 << 10  # of a connection, that the system holds: what a client does not read stays with us
 NEW_OBJECTS = 5_000  # before the garbage collector looks at them: more than are in notes that wait to be counted
@@ -246,6 +249,7 @@ class Server(UvicornServer):
         self.service.close(LAST_BODIES_SECONDS)
         await asyncio.sleep(LAST_REQUESTS_SECONDS)
         await super().shutdown(sockets)
+        end_soon(self.exit_code)
 
     def give_up(self) -> None:
         """Stop without having served: a model could not be loaded."""
@@ -262,6 +266,23 @@ class Server(UvicornServer):
         self.service.draining = True
         self.service.stop_loading()
         self.stop_without_delay()
+
+
+def end_soon(code: int) -> None:
+    """End the process in a moment with this exit code, be threads still at work: nobody waits for it any more.
+
+    All that has to be kept is on the disk before it is answered.
+    """
+    timer = threading.Timer(LAST_THREADS_SECONDS, end_now, [code])
+    timer.daemon = True
+    timer.start()
+
+
+def end_now(code: int) -> None:
+    """End the process, once its log is written."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def ignore_signal() -> None:
