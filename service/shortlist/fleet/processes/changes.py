@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+from shortlist.core.checks import cut
 from shortlist.errors import Overloaded
 from shortlist.server.messages.responses import make_error_response
 
@@ -17,6 +19,8 @@ from .member import Member
 
 MAX_WAITING_CHANGES = 16  # asked by clients
 RETRY_SECONDS = 5
+
+log = logging.getLogger(__name__)
 
 
 class Changes:
@@ -56,7 +60,7 @@ class Changes:
         """Have a new process do what was changed so far; from then on it takes connections and changes."""
         async with self.turn:
             for request in self.journal.list_requests():
-                await member.respond(request)
+                note_repetition(member, request, await member.respond(request))
             member.joined = True
 
     async def ask_each(self, name: str, value: Any, members: Sequence[Member]) -> None:
@@ -65,6 +69,13 @@ class Changes:
             for member in members:
                 with contextlib.suppress(ChannelClosed):
                     await member.ask(name, value)
+
+
+def note_repetition(member: Member, request: Request, response: Response | None) -> None:
+    """Log that a new process would not do what was changed before it began."""
+    if response is not None and not response.is_success:
+        reason = cut(response.body.decode(errors="replace"))
+        log.error("%s did not repeat %s %s (%d): %s", member, request.method, request.path, response.status, reason)
 
 
 async def ask_all(request: Request, members: Sequence[Member]) -> list[Any]:

@@ -152,8 +152,8 @@ class Worker(Server):
         self.link.tell("rolled_back", [model.name, model.version, reason])
 
     async def respond(self, fields: list[Any]) -> Any:
-        """This process's response to a request that another one got."""
-        return (await call_app(self.app, Request.from_json(fields))).to_json()
+        """This process's response to a request that another one got, and has let through."""
+        return (await call_app(self.app, Request.from_json(fields), is_permitted=True)).to_json()
 
     async def read_metrics(self, _: None) -> list[Any]:
         """The metrics of this process."""
