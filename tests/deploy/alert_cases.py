@@ -69,7 +69,7 @@ CASES = {
         (
             gauge("shortlist_ready", PLACE, 1) | UP,
             gauge("shortlist_ready", PLACE, 1, 0) | UP,
-            gauge("up", 'job="another",instance="s:8000"', 0),
+            gauge("shortlist_ready", PLACE, 1) | UP | gauge("up", 'job="another",instance="s:8000"', 0),
         ),
         INSTANCE | {"job": "shortlist"},
     ),

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from tests.deploy.alert_cases import CASES, expect_alert, make_unit_test
+from tests.deploy.alert_cases import CASES, expect_alert, gauge, make_unit_test, requests
 from tests.deploy.files import ALERTS, ROOT
 from tests.deploy.prometheus import list_rules, needs_prometheus, run_promtool, write_files
 
@@ -50,6 +50,24 @@ def test_an_alert_is_silent_else(name, tmp_path):
     assert CASES[name].silent
     tests = [make_unit_test(RULES[name], series, []) for series in CASES[name].silent]
     result = run_unit_tests(tmp_path, *tests)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@needs_prometheus
+def test_servers_that_are_no_target_any_more_are_not_ready(tmp_path):
+    rule, others = RULES["ShortlistNotReady"], gauge("up", 'job="another",instance="s:8000"', 1)
+    labels = {"job": "shortlist"}
+    alert = expect_alert(rule, labels | {"instance": ""}) | {"exp_labels": labels | rule["labels"]}
+    result = run_unit_tests(tmp_path, make_unit_test(rule, others, [alert]))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@needs_prometheus
+def test_a_disk_that_is_full_is_an_error_of_the_server(tmp_path):
+    rule = RULES["ShortlistServerErrors"]
+    series = requests("200", 980) | requests("507", 20)
+    alert = expect_alert(rule, CASES["ShortlistServerErrors"].labels)
+    result = run_unit_tests(tmp_path, make_unit_test(rule, series, [alert]))
     assert result.returncode == 0, result.stdout + result.stderr
 
 

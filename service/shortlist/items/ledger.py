@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
-from shortlist.errors import BundleError, NotReady, Overloaded, TooLarge
+from shortlist.errors import BundleError, NotReady, Overloaded, ShortlistError, TooLarge
 
 from .batch import ItemBatch
 from .log_file import LogFile, pack_frame, read_frames
@@ -25,6 +27,7 @@ MAX_GROUP_ITEMS = 1 << 17  # of batches that are written together, and of those 
 MAX_WAITING_BATCHES = 4096
 MAX_CHANGED_ITEMS = 1_000_000  # of a model, that are not exported yet
 STOP_SECONDS = 10.0
+FAULT_SECONDS = 10.0  # between lines of the log on changes that could not be made
 SHUT = "the server stops, and no item is changed any more: send the same again when it is back"
 
 Waiting = tuple[ItemBatch, "Future[Applied]"]
@@ -52,6 +55,7 @@ class Ledger:
         """
         self.path, self.start, self.file = path, start, LogFile(path, shared=shared)
         self.position, self.sources, self.applied_items = start.position, dict(start.sources), 0
+        self.fault_time = -math.inf
         self.shared = None
         try:
             self.shared = SharedLog(path) if shared else None
@@ -191,13 +195,20 @@ class Ledger:
             with self.turn():
                 results = self.write_group([batch for batch, _ in group])
         except Exception as error:  # becomes the result of everybody who waits
-            if not isinstance(error, OSError) and not hasattr(error, "status"):
-                log.exception("%s: changes could not be made", self.path)
+            self.note_fault(error)
             for _, future in group:
                 future.set_exception(error)
             return
         for (_, future), result in zip(group, results, strict=True):
             future.set_result(result)
+
+    def note_fault(self, error: Exception) -> None:
+        """Log why changes could not be made: of what nobody foresaw always, of a full disk now and then."""
+        if not isinstance(error, ShortlistError):
+            log.error("%s: changes could not be made", self.path, exc_info=error)
+        elif time.monotonic() - self.fault_time > FAULT_SECONDS:
+            self.fault_time = time.monotonic()
+            log.error("changes could not be made: %s", error)
 
     def write_group(self, batches: list[ItemBatch]) -> list[Applied]:
         """The same of batches; those whose sequence number was applied before change nothing."""

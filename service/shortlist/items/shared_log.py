@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from .log_file import explain_refusals
+
 SHARED_ENDING = ".shared"  # of the file beside a log
 END_BYTES = 8
 
@@ -19,15 +21,19 @@ class SharedLog:
     """How far a log is for all processes: in memory that they share, so that a look at it costs no system call."""
 
     def __init__(self, log: Path) -> None:
-        """Open or make the file beside the log."""
+        """Open or make the file beside the log, with room on the disk; raises BundleError where the system refuses it.
+
+        A file that is only said to be so long has no room, and on a full disk the first number written would kill us.
+        """
         path = log.with_name(log.name + SHARED_ENDING)
-        self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(self.file, END_BYTES)
-            self.numbers = np.frombuffer(mmap.mmap(self.file, END_BYTES), np.int64)
-        except BaseException:
-            os.close(self.file)
-            raise
+        with explain_refusals(path):
+            self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(self.file, 0, END_BYTES)
+                self.numbers = np.frombuffer(mmap.mmap(self.file, END_BYTES), np.int64)
+            except BaseException:
+                os.close(self.file)
+                raise
 
     @property
     def end(self) -> int:

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 from shortlist.bundle.reader import Bundle
-from shortlist.errors import BundleError, NotReady, TooLarge
+from shortlist.errors import BundleError, NotReady, StorageFull, TooLarge
 from shortlist.items import ledger as ledgers
 from shortlist.items.batch import ItemBatch
 from shortlist.items.ledger import Ledger
@@ -135,3 +135,17 @@ def test_biases_and_keys_come_back_from_the_log():
     assert (again.put, again.remove, again.source, again.sequence) == (["ü", "b"], ["c"], "s", 7)
     np.testing.assert_array_equal(again.vectors, batch.vectors)
     np.testing.assert_array_equal(again.biases, batch.biases)
+
+
+def test_a_full_disk_is_logged_now_and_then(bundle, tmp_path, monkeypatch, caplog):
+    ledger, _ = open_ledger(bundle, tmp_path)
+
+    def refuse(*_):
+        raise StorageFull("no room")
+
+    monkeypatch.setattr(ledger.file, "append", refuse)
+    for name in "abc":
+        with pytest.raises(StorageFull, match="no room"):
+            ledger.submit(make_batch(name)).result()
+    ledger.close()
+    assert [record.getMessage() for record in caplog.records] == ["changes could not be made: no room"]

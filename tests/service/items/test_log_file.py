@@ -1,10 +1,12 @@
 """Logs that were torn, damaged, shared, or whose disk is full."""
 
+import errno
 import os
 
 import pytest
 from shortlist.errors import BundleError, StorageFull
 from shortlist.items.log_file import LogFile, pack_frame, read_frames
+from shortlist.items.shared_log import SharedLog
 
 CONTENTS = [b"first", b"", b"x" * 1000, b"SLIC and more"]
 
@@ -79,3 +81,15 @@ def test_a_full_disk_is_said_and_changes_nothing(path):
     log.file = file
     assert read(path) == CONTENTS
     log.close()
+
+
+def test_what_processes_share_has_room_on_the_disk_or_says_that_there_is_none(path, monkeypatch):
+    SharedLog(path).close()
+    assert path.with_name("lm.items.shared").stat().st_blocks, "else the first write to it kills on a full disk"
+
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(BundleError, match=r"items\.shared cannot be opened .* \(No space left on device\)"):
+        SharedLog(path)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
+from shortlist.core.checks import cut
 from shortlist.errors import Overloaded
 from shortlist.server.messages.responses import make_error_response
 
 from .channel import ChannelClosed
 from .exchange import Request, Response
-from .journal import Journal
+from .journal import LISTS_PATH, Journal
 from .member import Member
 
 MAX_WAITING_CHANGES = 16  # asked by clients
 RETRY_SECONDS = 5
+LISTS_REQUEST = Request("GET", LISTS_PATH, b"", [], b"", ("", 0))
+
+log = logging.getLogger(__name__)
 
 
 class Changes:
@@ -48,15 +55,26 @@ class Changes:
             raise ChannelClosed
         if not response.is_success:
             return response
-        self.journal.note(request, response)
+        await asyncio.to_thread(self.journal.note, request, response)
         responses = [await other.respond(request) for other in others]
+        await self.forget_lists([member, *others])
         return next((each for each in responses if each is not None and not each.is_success), response)
 
-    async def repeat(self, member: Member) -> None:
+    async def forget_lists(self, members: Sequence[Member]) -> None:
+        """Forget the lists that none of these processes has any more; none where one of them does not say."""
+        if not self.journal.has_lists or not members:
+            return
+        responses = await asyncio.gather(*(member.respond_soon(LISTS_REQUEST) for member in members))
+        tables = [orjson.loads(each.body)["tables"] for each in responses if each is not None and each.is_success]
+        if len(tables) == len(members):
+            self.journal.keep_lists({table["name"] for part in tables for table in part})
+
+    async def repeat(self, member: Member, others: Sequence[Member]) -> None:
         """Have a new process do what was changed so far; from then on it takes connections and changes."""
         async with self.turn:
+            await self.forget_lists(others)
             for request in self.journal.list_requests():
-                await member.respond(request)
+                note_repetition(member, request, await member.respond(request))
             member.joined = True
 
     async def ask_each(self, name: str, value: Any, members: Sequence[Member]) -> None:
@@ -65,6 +83,13 @@ class Changes:
             for member in members:
                 with contextlib.suppress(ChannelClosed):
                     await member.ask(name, value)
+
+
+def note_repetition(member: Member, request: Request, response: Response | None) -> None:
+    """Log that a new process would not do what was changed before it began."""
+    if response is not None and not response.is_success:
+        reason = cut(response.body.decode(errors="replace"))
+        log.error("%s did not repeat %s %s (%d): %s", member, request.method, request.path, response.status, reason)
 
 
 async def ask_all(request: Request, members: Sequence[Member]) -> list[Any]:

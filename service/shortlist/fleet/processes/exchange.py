@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from starlette.types import ASGIApp, Message, Scope
 
 from shortlist.server.messages.headers import ACCEPT_ENCODING, CONTENT_LENGTH, Headers, make_length_header
+from shortlist.server.routes.dependencies import PERMITTED
 
 SUCCESS_STATUS = range(200, 300)
 
@@ -85,8 +86,11 @@ def decode_headers(texts: list[list[str]]) -> Headers:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in texts]
 
 
-async def call_app(app: ASGIApp, request: Request) -> Response:
-    """The response of an ASGI app; the client seems to stay until it has come, and to take it as it is."""
+async def call_app(app: ASGIApp, request: Request, *, is_permitted: bool = False) -> Response:
+    """The response of an ASGI app; the client seems to stay until it has come, and to take it as it is.
+
+    is_permitted: whether the request was let through before, be its key known no more.
+    """
     messages: list[Message] = []
     bodies = iter([{"type": "http.request", "body": request.body}])
 
@@ -96,7 +100,7 @@ async def call_app(app: ASGIApp, request: Request) -> Response:
     async def send(message: Message) -> None:
         messages.append(message)
 
-    await app(make_scope(request), receive, send)
+    await app({**make_scope(request), PERMITTED: is_permitted}, receive, send)
     body = b"".join(message.get("body", b"") for message in messages)
     return Response(messages[0]["status"], list(messages[0].get("headers", [])), body)
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Collection
+
+from shortlist.server.access.policy import AUTHORIZATION
 from shortlist.server.messages.headers import CONTENT_LENGTH
 
 from .exchange import Request, Response
 
 SETTINGS_ENDINGS = ("/logging", "/setting")  # paths whose answer is every setting
 UNDOING_ENDINGS = ("/load", "/unregister")  # what was changed is again as at the start
+LISTS_PATH = "/v1/lists"
+COMPRESSION_LEVEL = 1  # of zlib: 16 MiB of ids take a quarter of a second, in a thread
 VERBS = ("/load", "/unload", "/register", "/unregister")  # ends of paths that name what they change before
 
 
 class Journal:
-    """The last change of everything that was changed: requests that a new process is to be sent, in their order."""
+    """The last change of everything that was changed: requests that a new process is to be sent, in their order.
+
+    Their bodies are kept compressed, so that they take less than what the processes keep of them, and no API keys are.
+    """
 
     def __init__(self) -> None:
-        self.requests: dict[str, Request] = {}  # by what they change
+        self.requests: dict[str, Request] = {}  # by what they change; bodies are compressed
 
     def note(self, request: Request, response: Response) -> None:
         """Note a change that was done.
@@ -27,13 +36,31 @@ class Journal:
             del self.requests[other]
         if request.path.endswith(SETTINGS_ENDINGS):
             headers = [header for header in request.headers if header[0] != CONTENT_LENGTH]
-            self.requests[subject] = request._replace(body=response.body, headers=headers)
+            self.requests[subject] = pack(request._replace(body=response.body, headers=headers))
         elif request.method != "DELETE" and not request.path.endswith(UNDOING_ENDINGS):
-            self.requests[subject] = request
+            self.requests[subject] = pack(request)
+
+    def keep_lists(self, names: Collection[str]) -> None:
+        """Forget all lists but those of these names: the processes have forgotten them, too."""
+        paths = {f"{LISTS_PATH}/{name}" for name in names}
+        gone = [path for path in self.requests if path.startswith(f"{LISTS_PATH}/") and path not in paths]
+        for path in gone:
+            del self.requests[path]
+
+    @property
+    def has_lists(self) -> bool:
+        """Whether lists are among what a new process is to be sent."""
+        return any(path.startswith(f"{LISTS_PATH}/") for path in self.requests)
 
     def list_requests(self) -> list[Request]:
         """What a new process is to be sent."""
-        return list(self.requests.values())
+        return [request._replace(body=zlib.decompress(request.body)) for request in self.requests.values()]
+
+
+def pack(request: Request) -> Request:
+    """The same request as it is kept: its body compressed, blanks and repetitions of which cost next to nothing."""
+    headers = [header for header in request.headers if header[0] != AUTHORIZATION]
+    return request._replace(body=zlib.compress(request.body, COMPRESSION_LEVEL), headers=headers)
 
 
 def name_subject(path: str) -> str:

@@ -165,7 +165,7 @@ class Supervisor:
 
         It has read the repository as it is now, and so do the others then.
         """
-        await self.changes.repeat(member)
+        await self.changes.repeat(member, self.list_others(member))
         log.info("%s is ready and takes connections", member)
         self.looks.put_nowait("look")
 

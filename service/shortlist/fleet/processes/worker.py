@@ -73,7 +73,8 @@ def make_server(settings: Settings, passage: socket.socket, control: socket.sock
     service = app.state.service
     link = Link({})
     gateway = Gateway(Everywhere(app, service, link), service)
-    config = configure(gateway, settings, service.admission, gateway.fast_path)
+    count_refusal = service.metrics.refusals["connections"].inc
+    config = configure(gateway, settings, service.admission, gateway.fast_path, count_refusal)
     server = Worker(config, app, link, passage, control)
     service.on_load_error, service.on_fault = server.give_up, server.fail
     service.on_roll_back = server.tell_roll_back
@@ -151,8 +152,8 @@ class Worker(Server):
         self.link.tell("rolled_back", [model.name, model.version, reason])
 
     async def respond(self, fields: list[Any]) -> Any:
-        """This process's response to a request that another one got."""
-        return (await call_app(self.app, Request.from_json(fields))).to_json()
+        """This process's response to a request that another one got, and has let through."""
+        return (await call_app(self.app, Request.from_json(fields), is_permitted=True)).to_json()
 
     async def read_metrics(self, _: None) -> list[Any]:
         """The metrics of this process."""

@@ -28,7 +28,7 @@ class ClientAddresses:
         if not self.proxies:
             return name_address(address)
         forwarded = headers.get(FORWARDED_FOR, b"").decode("latin-1").split(",")
-        hops = [address, *(hop.strip() for hop in reversed(forwarded) if hop.strip())]
+        hops = [address, *(strip_port(hop.strip()) for hop in reversed(forwarded) if hop.strip())]
         return name_address(next((hop for hop in hops if not self.is_proxy(hop)), hops[-1]))
 
     def is_proxy(self, address: str) -> bool:
@@ -41,6 +41,13 @@ def read_address(scope: Scope) -> str:
     """The address that a request's connection comes from; empty over a Unix socket."""
     address, _ = scope.get("client") or ("", 0)
     return str(address)
+
+
+def strip_port(hop: str) -> str:
+    """The address of a hop that may have a port, and of IPv6 brackets, as some proxies write it."""
+    if hop.startswith("["):
+        return hop[1:].partition("]")[0]
+    return hop.partition(":")[0] if hop.count(":") == 1 else hop
 
 
 @functools.lru_cache(MAX_KNOWN_ADDRESSES)

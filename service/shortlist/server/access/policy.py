@@ -15,7 +15,7 @@ from .keys import ALL_ROLES, Key, KeyRing, Role, read_keys
 
 HOST, ORIGIN, AUTHORIZATION = b"host", b"origin", b"authorization"
 BEARER = b"bearer"
-REFUSAL_REASONS = ("host", "origin", "key", "role")
+REFUSAL_REASONS = ("host", "origin", "key", "role", "connections")  # the last of connections that are too many
 
 
 class Counter(Protocol):

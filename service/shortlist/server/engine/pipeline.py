@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from shortlist.server.access.clients import read_address
 from shortlist.server.access.keys import Role
 from shortlist.server.messages.headers import RawHeaders, make_length_header
-from shortlist.server.messages.responses import Response, make_error_response
+from shortlist.server.messages.responses import Response, make_drain_error, make_error_response
 from shortlist.server.metrics.notes import OK_STATUS
 from shortlist.server.scheduling.batcher import Batcher, Computation
 from shortlist.server.scheduling.fair_queue import QueuedTask
@@ -43,7 +43,8 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
             service.access.check_role(headers, Role.ASK)
             body = service.bodies.read(receive, headers, state.start, hold)
             response = await make_response(service, target, state, hold, await body, receive)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            state.read_seconds = state.read_seconds or time.perf_counter() - state.start  # its body never was whole
             response = make_failure_response(error, state)
         state.recorder.note_request(state, response.status)
         if service.reports.are_wanted:
@@ -123,11 +124,11 @@ def make_response_inline(service: Service, target: Target, state: RequestState, 
     return Response(OK_STATUS, *request.encode(state.computation.result))
 
 
-def make_failure_response(error: Exception, state: RequestState) -> Response:
+def make_failure_response(error: BaseException, state: RequestState) -> Response:
     """The response to a request that failed with `error`; empty where the client has left."""
     if isinstance(error, ClientDisconnect):
         return Response(CLIENT_CLOSED_REQUEST, b"", [make_length_header(b"")])
-    return make_error_response(error, state.ids)
+    return make_error_response(error if isinstance(error, Exception) else make_drain_error(), state.ids)
 
 
 def decode(service: Service, target: Target, state: RequestState, body: bytes, start: float) -> DecodedRequest:
@@ -144,6 +145,7 @@ async def decode_body(
 ) -> DecodedRequest:
     """As `decode`, of a body that may be compressed, and large."""
     start = time.perf_counter()
+    state.read_seconds = start - state.start
     body = await open_body(service, content, state.headers, hold, splits=target.endpoint.splits)
     request = await run_decoder(service, body, hold, partial(decode, service, target, state, body.content, start))
     hold.resize_bytes(max(hold.bytes, request.task.argument_bytes))

@@ -33,8 +33,8 @@ class RequestState:
 
     path: the parameters of its path. recorder: of the model, once that is found. client: who asks, as the service
     names it. start, deadline, decode_end: by `time.perf_counter`. task: once it is decoded. computation: once it is
-    computed; what it took to encode is the time from then on. passing_headers: what `headers` leave out because it
-    differs in every request.
+    computed; what it took to encode is the time from then on. read_seconds: from the start until the body was whole.
+    passing_headers: what `headers` leave out because it differs in every request.
     """
 
     endpoint_name: str
@@ -44,6 +44,7 @@ class RequestState:
     client: str
     start: float = field(default_factory=time.perf_counter)
     deadline: float = 0.0
+    read_seconds: float = 0.0
     decode_seconds: float = 0.0
     decode_end: float = 0.0
     task: Task | None = None

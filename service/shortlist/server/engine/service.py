@@ -143,7 +143,7 @@ class Service:
             self.stop_loading()
             for task in tasks:
                 task.cancel()
-            self.monitor.close()
+            await self.monitor.close()
             self.pool.shutdown(wait=False, cancel_futures=True)
             await asyncio.to_thread(self.reports.stop)
             if self.items is not None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import orjson
 from starlette.responses import Response as StarletteResponse
 
-from shortlist.errors import Overloaded, ShortlistError, Unauthorized, UnsupportedEncoding
+from shortlist.errors import NotReady, Overloaded, ShortlistError, Unauthorized, UnsupportedEncoding
 from shortlist.wire.open_inference import JSON_TYPE
 
 from .headers import CONTENT_TYPE, Headers, make_length_header
@@ -50,6 +50,11 @@ def make_error_response(error: Exception, ids: RequestIds = NO_IDS) -> Response:
         headers = [*headers, (REQUEST_ID, request_id.encode())]
     content = orjson.dumps({"error": sentence})
     return Response(status, content, [*headers, (CONTENT_TYPE, JSON_TYPE.encode()), make_length_header(content)])
+
+
+def make_drain_error() -> NotReady:
+    """The error of a request that the end of the drain cuts off."""
+    return NotReady("the server stops, and has no time left for this request: send it to another, or again later")
 
 
 def list_error_headers(error: ShortlistError) -> Headers:

@@ -71,7 +71,7 @@ GAUGES = {
 HISTOGRAMS = {
     "duration": HistogramFamily(
         "shortlist_request_duration_seconds",
-        "seconds of a request, from the first byte read to the answer's last byte made",
+        "seconds of a request, from the whole body to the answer's last byte made",
         (*MODEL_LABELS, "endpoint"),
         SECONDS_BUCKETS,
     ),

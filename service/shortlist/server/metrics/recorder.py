@@ -26,13 +26,17 @@ UNCOUNTED: tuple[IntArray | None, bool, FloatArray | None] = (
 
 
 class FinishedRequest(Protocol):
-    """What is noted of a request, once it is encoded. start: by `time.perf_counter`."""
+    """What is noted of a request, once it is encoded. start: by `time.perf_counter`.
+
+    read_seconds: from then on until its body was whole, which is the client's time and counts for no duration.
+    """
 
     @property
     def endpoint_name(self) -> str:
         """As the table of endpoints has it."""
 
     start: float
+    read_seconds: float
     decode_seconds: float
     computation: Computation | None
 
@@ -59,7 +63,9 @@ class Recorder:
         if isinstance(result, COUNTED_RESULTS):
             counted = result.scored, result.normalizer == "bounded", result.risk
         phases = request.decode_seconds, queue, compute, now - compute_end
-        self.requests.append(RequestNote(request.endpoint_name, status, now - request.start, phases, *counted))
+        self.requests.append(
+            RequestNote(request.endpoint_name, status, now - request.start - request.read_seconds, phases, *counted)
+        )
         if inline_rows is not None:
             self.batches.append(BatchNote(inline_rows, 1, compute))
         if len(self.requests) >= self.max_notes:

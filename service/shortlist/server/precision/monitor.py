@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from shortlist.core.arrays import Array
-from shortlist.errors import Overloaded
+from shortlist.errors import NotReady, Overloaded
 from shortlist.evaluation.answers import AnswerFigures, judge_answers
 from shortlist.evaluation.evaluator import Evaluation, evaluate
 from shortlist.head import Head
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 GATHER_SECONDS = 0.25  # that rows wait for others: eight asked together take a fifth of the time of eight alone
 WRITE_SECONDS = 60.0  # between writes of the contexts that are kept
 YIELD_SECONDS = 0.005  # between looks whether requests wait
+CLOSE_SECONDS = 2.0  # for what is measured when the server stops, before contexts are written
 MAX_EVALUATIONS = 4  # asked by clients, that run or wait
 MAX_YIELD_SECONDS = 1.0  # after which it is the rows' turn nevertheless: under full load precision matters, too
 
@@ -56,6 +57,7 @@ class Monitor:
         self.wake = asyncio.Event()
         self.turns = self.evaluations = 0
         self.folder = open_folder(settings)
+        self.is_closed = False
         self.write_time = time.monotonic()
 
     def watch(self, model: Model) -> ModelPrecision | None:
@@ -123,9 +125,19 @@ class Monitor:
             raise Overloaded(f"{self.evaluations} evaluations run or wait: ask again in 5 s", retry_after=5)
         self.evaluations += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, evaluate, head, contexts)
+            return await asyncio.get_running_loop().run_in_executor(self.thread, self.evaluate_rows, head, contexts)
         finally:
             self.evaluations -= 1
+
+    def evaluate_rows(self, head: Head, contexts: Array) -> Evaluation:
+        """The same in the thread; raises NotReady where the server stops meanwhile."""
+        self.check_open()
+        return evaluate(head, contexts, progress=lambda *_: self.check_open())
+
+    def check_open(self) -> None:
+        """Raise NotReady where the server stops."""
+        if self.is_closed:
+            raise NotReady("the server stops, and measures nothing any more: ask another, or again later")
 
     async def act(self, precision: ModelPrecision, alarms: Sequence[int]) -> None:
         """Do what the settings want done for the alarms of these k, and when an alarm is over."""
@@ -136,11 +148,18 @@ class Monitor:
             log.error("%s: %s", precision.model, reason)
             await self.react(precision, reason)
 
-    def close(self) -> None:
-        """Measure nothing more, and write what is kept."""
-        self.thread.shutdown(wait=self.folder is not None, cancel_futures=True)
+    async def close(self) -> None:
+        """Measure nothing more, and write what is kept, unless what is measured now takes too long."""
+        self.is_closed = True
+        writing = None
         if self.folder is not None:
-            self.folder.write()
+            writing = asyncio.get_running_loop().run_in_executor(self.thread, self.folder.write)
+        self.thread.shutdown(wait=False)
+        if writing is not None:
+            try:
+                await asyncio.wait_for(writing, CLOSE_SECONDS)
+            except TimeoutError:
+                log.warning("contexts of the last minute are not kept: the server had no time left to write them")
 
 
 def open_folder(settings: Settings) -> ContextFolder | None:

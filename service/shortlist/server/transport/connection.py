@@ -12,7 +12,7 @@ from shortlist.server.access.clients import name_address
 from shortlist.server.messages.responses import make_error_response
 
 from .connection_limits import ConnectionLimits
-from .head_rules import MAX_HEAD_BYTES, MAX_HEADERS, HeadTooLarge, check_head
+from .head_rules import MAX_HEAD_BYTES, MAX_HEADERS, HeadTooLarge, check_head, join_forwarded
 from .uvicorn_protocol import UvicornProtocol, cancel_timer, write_head
 
 SLICE_BYTES = 4096  # that the parser reads at a time outside of bodies: some 150 of the smallest requests
@@ -160,6 +160,7 @@ class Connection(UvicornProtocol):
         if self.parser.should_upgrade():
             return  # it is parsed again, as if it did not ask for that
         self.end_head()
+        join_forwarded(self.headers)
         self.in_body = True
         super().on_headers_complete()
         self.headers = []  # the trailers' place, which nobody reads: they are no headers

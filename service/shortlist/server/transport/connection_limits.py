@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from shortlist.errors import Overloaded, ShortlistError
 from shortlist.server.scheduling.admission import Admission
@@ -20,18 +21,26 @@ class TooManyConnections(Overloaded):
     status = 503
 
 
+def ignore_refusal() -> None:
+    """Do nothing where a connection is refused: the default where nobody counts them."""
+
+
 class ConnectionLimits:
     """What the connections of a server share."""
 
-    def __init__(self, limit: int, admission: Admission) -> None:
-        """limit: of open connections. admission: what connections hold in memory counts there."""
-        self.shares, self.admission = Shares(limit), admission
+    def __init__(self, limit: int, admission: Admission, count_refusal: Callable[[], None] = ignore_refusal) -> None:
+        """limit: of open connections. admission: what connections hold in memory counts there.
+
+        count_refusal: called with each connection that is one too many.
+        """
+        self.shares, self.admission, self.count_refusal = Shares(limit), admission, count_refusal
         self.refusals: Counter[str] = Counter()  # by sentence, since the last line in the log
         self.log_time = -LOG_SECONDS
 
     def open(self, client: str) -> None:
         """Count a connection of a client; raises TooManyConnections, and counts nothing, where it has too many."""
         if not self.shares.has_room(client, 1):
+            self.count_refusal()
             raise TooManyConnections(
                 f"{self.shares.held} connections are open, {self.shares.get(client)} of them yours: "
                 "close some, or try again later"

@@ -10,8 +10,6 @@ from __future__ import annotations
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shortlist.errors import Forbidden
-from shortlist.server.access.clients import read_address
-from shortlist.server.engine.access_log import log_route
 from shortlist.server.engine.endpoints import EndpointMatcher
 from shortlist.server.engine.pipeline import respond
 from shortlist.server.engine.service import Service
@@ -20,6 +18,7 @@ from shortlist.server.messages.responses import make_error_response, to_starlett
 from shortlist.server.routes.catalogue.direct import DirectChanges
 
 from .fast_path import FastPath
+from .routes import respond_by_route
 
 
 class Gateway:
@@ -42,18 +41,10 @@ class Gateway:
             self.service.access.check_site(scope["headers"])
         except Forbidden as error:
             response = to_starlette(make_error_response(error, read_request_ids(dict(scope["headers"]))))
-            await self.hand_on(response, scope, receive, send)
+            await respond_by_route(self.service, response, scope, receive, send, is_refusal=True)
             return
         if target is None:
             app = self.changes if self.changes.matches(scope) else self.app
-            await self.hand_on(app, scope, receive, send)
+            await respond_by_route(self.service, app, scope, receive, send)
         else:
             await respond(self.service, target, scope, receive, send)
-
-    async def hand_on(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let an app respond, and log that where it is asked for."""
-        if not self.service.settings.access_log:
-            await app(scope, receive, send)
-            return
-        client = self.service.identify_client(dict(scope["headers"]), read_address(scope))
-        await log_route(app, client, scope, receive, send)

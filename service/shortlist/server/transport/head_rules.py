@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from shortlist.errors import BadInput, ShortlistError
-from shortlist.server.messages.headers import CONTENT_LENGTH, HOST, TRANSFER_ENCODING, Headers
+from shortlist.server.messages.headers import CONTENT_LENGTH, FORWARDED_FOR, HOST, TRANSFER_ENCODING, Headers
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 128  # tiny ones take many times their size in memory
@@ -55,6 +55,14 @@ def check_head(method: bytes, version: str, headers: Headers) -> int:
             check_transfer_encoding(value, version)
     check_hosts(hosts, version)
     return body_bytes
+
+
+def join_forwarded(headers: Headers) -> None:
+    """Make one line of the lines of X-Forwarded-For, which is a list: each proxy may have added one."""
+    lines = [value for name, value in headers if name == FORWARDED_FOR]
+    if len(lines) > 1:
+        others = [header for header in headers if header[0] != FORWARDED_FOR]
+        headers[:] = [*others, (FORWARDED_FOR, b", ".join(lines))]
 
 
 def check_transfer_encoding(value: bytes, version: str) -> None:

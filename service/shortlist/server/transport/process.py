@@ -7,10 +7,12 @@ import contextlib
 import errno
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -27,7 +29,7 @@ from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
 from .connection import Connection
-from .connection_limits import ConnectionLimits
+from .connection_limits import ConnectionLimits, ignore_refusal
 from .fast_connection import FastConnection
 from .fast_path import FastPath
 from .gateway import Gateway
@@ -37,6 +39,7 @@ from .uvicorn_protocol import UvicornServer
 
 BACKLOG = 2048  # connections that wait to be accepted
 LAST_REQUESTS_SECONDS = 0.2  # for requests on their way when the socket closes
+LAST_THREADS_SECONDS = 1.0  # for threads to end at last, before the process does without them
 LAST_BODIES_SECONDS = 5.0  # then for the rest of bodies
 MAX_UNSENT_BYTES = 128 << 10  # of a connection, that the system holds: what a client does not read stays with us
 NEW_OBJECTS = 5_000  # before the garbage collector looks at them: more than are in notes that wait to be counted
@@ -59,7 +62,9 @@ def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_a
     app = make_app(settings)
     service = app.state.service
     gateway = Gateway(app, service)
-    config = configure(gateway, settings, service.admission, gateway.fast_path)
+    config = configure(
+        gateway, settings, service.admission, gateway.fast_path, service.metrics.refusals["connections"].inc
+    )
     with contextlib.ExitStack() as stack:
         listeners = open_listeners(settings, stack)
         warn_of_open_access(service)
@@ -101,15 +106,19 @@ def make_log_handler(log_format: str) -> logging.Handler:
 
 
 def configure(
-    app: ASGIApp, settings: Settings, admission: Admission, fast_path: FastPath | None = None
+    app: ASGIApp,
+    settings: Settings,
+    admission: Admission,
+    fast_path: FastPath | None = None,
+    count_refusal: Callable[[], None] = ignore_refusal,
 ) -> uvicorn.Config:
     """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput for a wrong certificate.
 
-    admission: what connections hold in memory counts there.
+    admission: what connections hold in memory counts there. count_refusal: called with each connection too many.
     """
     tls = None if settings.tls_cert is None else make_context(settings)
     protocol = Connection if fast_path is None else partial(FastConnection, fast_path=fast_path)
-    limits = ConnectionLimits(limit_connections(settings.max_connections), admission)
+    limits = ConnectionLimits(limit_connections(settings.max_connections), admission, count_refusal)
     return uvicorn.Config(
         app,
         http=partial(protocol, limits=limits, patience=settings.body_timeout),  # type: ignore[arg-type]
@@ -240,6 +249,7 @@ class Server(UvicornServer):
         self.service.close(LAST_BODIES_SECONDS)
         await asyncio.sleep(LAST_REQUESTS_SECONDS)
         await super().shutdown(sockets)
+        end_soon(self.exit_code)
 
     def give_up(self) -> None:
         """Stop without having served: a model could not be loaded."""
@@ -256,6 +266,23 @@ class Server(UvicornServer):
         self.service.draining = True
         self.service.stop_loading()
         self.stop_without_delay()
+
+
+def end_soon(code: int) -> None:
+    """End the process in a moment with this exit code, be threads still at work: nobody waits for it any more.
+
+    All that has to be kept is on the disk before it is answered.
+    """
+    timer = threading.Timer(LAST_THREADS_SECONDS, end_now, [code])
+    timer.daemon = True
+    timer.start()
+
+
+def end_now(code: int) -> None:
+    """End the process, once its log is written."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def ignore_signal() -> None:

@@ -113,3 +113,24 @@ def test_keys_are_checked_before_anything_goes_to_another_process(small_reposito
         assert server.http.get("/metrics").status_code == 401
         assert server.http.post(path, headers=headers["boss"]).status_code == 200
         assert "shortlist_processes 2.0" in server.http.get("/metrics", headers=headers["boss"]).text
+
+
+def test_what_was_changed_stays_so_for_who_comes_after_the_key_is_gone(small_repository, tmp_path):
+    """A process that comes later is sent it again, by a supervisor that has no key."""
+    keys, former, new = tmp_path / "keys", "a" * 20, "b" * 20
+    keys.write_text(f"boss ask,observe,administer {former}")
+    flags = ("--model-control", "explicit", "--api-keys-file", str(keys))
+    headers = {"Authorization": f"Bearer {former}"}
+    with Fleet(small_repository, *flags, headers=headers) as server:
+        server.wait_for_processes(2)
+        server.http.post("/v2/repository/models/dense/unload").raise_for_status()
+        server.http.put("/v1/lists/some", json={"lists": [[1]]}).raise_for_status()
+        keys.write_text(f"boss ask,observe,administer {new}")
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: server.http.get("/v1/lists").status_code == 401)
+        server.http.headers["Authorization"] = f"Bearer {new}"
+        server.wait_until(lambda: all(server.http.get("/v1/lists").status_code == 200 for _ in range(8)))
+        for number in range(2):
+            replace_process(server, number)
+        assert [table["name"] for table in server.http.get("/v1/lists").json()["tables"]] == ["some"]
+        assert server.http.get("/v1/models/dense").json()["state"] == "unloaded"

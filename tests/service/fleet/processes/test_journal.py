@@ -52,3 +52,22 @@ def test_settings_are_repeated_as_they_were_answered():
 def test_traces_of_models_are_apart():
     paths = [("POST", path) for path in ("/v2/trace/setting", "/v2/models/lm/trace/setting")]
     assert note_all(*paths) == paths
+
+
+def test_bodies_are_kept_small_and_keys_are_not_kept():
+    journal = Journal()
+    request = make_request("PUT", "/v1/lists/some", b'{"lists": [[1]]' + b" " * (1 << 20) + b"}")
+    journal.note(request._replace(headers=[*request.headers, (b"authorization", b"Bearer secret")]), DONE)
+    assert sum(len(kept.body) for kept in journal.requests.values()) < 1 << 16
+    assert journal.list_requests() == [request]
+
+
+def test_lists_that_the_processes_forgot_are_forgotten():
+    journal = Journal()
+    for path in ("/v1/lists/old", "/v1/lists/new", "/v2/systemsharedmemory/region/a/register"):
+        journal.note(make_request("PUT", path), DONE)
+    journal.keep_lists({"new"})
+    assert [request.path for request in journal.list_requests()] == [
+        "/v1/lists/new",
+        "/v2/systemsharedmemory/region/a/register",
+    ]

@@ -14,7 +14,7 @@ import pytest
 from tests.support.layers import RunningServer
 
 from .conftest import TIMERS
-from .wire import HEALTH, INFER, check_neighbour, connect, is_closed, read_response, request, topk, wait_until
+from .wire import HEALTH, INFER, METRICS, check_neighbour, connect, is_closed, read_response, request, topk, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +108,8 @@ def test_one_address_cannot_have_all_connections(few):
         other = stack.enter_context(connect(few, "127.0.0.3"))
         other.sendall(topk())
         assert read_response(other)[0] == 200
+        other.sendall(METRICS)
+        assert b'shortlist_refusals_total{reason="connections"} 2.0' in read_response(other)[1]
         other.close()
         mine[0].close()
         wait_until(lambda: answers(few, "127.0.0.2"))

@@ -15,6 +15,7 @@ from tests.support.layers import DIM, make_contexts
 ROWS = make_contexts(rows=8, seed=6).contexts
 INFER = "/v2/models/lm/infer"
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+METRICS = HEALTH.replace(b"/healthz", b"/metrics")
 MIB = 1 << 20
 
 

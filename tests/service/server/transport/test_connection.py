@@ -6,14 +6,16 @@ import asyncio
 import time
 
 import pytest
+from shortlist.server.messages.headers import FORWARDED_FOR
 from shortlist.server.transport.connection import REST_SECONDS
 
-from tests.support.fast_path import Client, statuses
+from tests.support.fast_path import Client, statuses, topk
 
 pytestmark = pytest.mark.slow
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 COUNT = 8
+PAUSE_SECONDS = 0.5
 
 
 @pytest.fixture
@@ -39,6 +41,15 @@ def test_a_pipeline_that_rests_ends_as_any_other(busy):
     assert responses.endswith(b"<closed>")
 
 
+def test_lines_of_one_list_of_proxies_are_joined(servers, monkeypatch):
+    seen = []
+    for server in servers.both:
+        monkeypatch.setattr(server.service, "addresses", lambda headers, _: str(seen.append(headers[FORWARDED_FOR])))
+    lines = b"X-Forwarded-For: 1.2.3.4\r\nX-Forwarded-For: 10.0.0.7\r\nHost:"
+    servers.talk(topk().replace(b"Host:", lines, 1), topk().replace(b"Host:", lines, 1))
+    assert set(seen) == {b"1.2.3.4, 10.0.0.7"}
+
+
 async def leave(server, request):
     """Ask and be gone; returns once the server knows."""
     transport, _ = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", server.port)
@@ -59,3 +70,29 @@ def test_nobody_is_answered_who_leaves_while_a_pipeline_rests(busy):
     server.state.total_requests = before  # which the servers have in common
     responses, _ = busy.talk(HEALTH)
     assert statuses(responses) == [200]
+
+
+def sum_durations(server):
+    server.service.settle()
+    lines = server.service.metrics.render().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("shortlist_request_duration_seconds_sum"))
+
+
+async def ask_slowly(server, *parts):
+    """Send parts of a request with a pause after each, and be gone."""
+    transport, _ = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", server.port)
+    for part in parts:
+        transport.write(part)
+        await asyncio.sleep(PAUSE_SECONDS)
+    transport.close()
+    await asyncio.sleep(PAUSE_SECONDS / 4)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_time_that_a_client_takes_to_send_is_no_time_of_the_request(servers, is_whole):
+    request = topk()
+    parts = [request[:-5], request[-5:]] if is_whole else [request[:-5]]
+    for server in servers.both:
+        before = sum_durations(server)
+        servers.runner.run(ask_slowly(server, *parts))
+        assert 0 < sum_durations(server) - before < PAUSE_SECONDS / 2

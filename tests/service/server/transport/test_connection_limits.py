@@ -24,6 +24,17 @@ def test_connections_are_counted_by_client():
     limits.open("a")
 
 
+def test_refused_connections_are_counted():
+    refused = []
+    limits = ConnectionLimits(8, Admission(10, 10), lambda: refused.append(True))
+    for _ in range(6):
+        limits.open("a")
+    for _ in range(3):
+        with pytest.raises(TooManyConnections):
+            limits.open("a")
+    assert len(refused) == 3
+
+
 def test_what_connections_hold_is_what_the_server_holds():
     admission = Admission(10, 100)
     limits = ConnectionLimits(8, admission)

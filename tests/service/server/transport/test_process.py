@@ -246,3 +246,20 @@ def test_what_is_no_http_gets_a_sentence_in_json(small_server):
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/json" in head
     assert set(json.loads(body)) == {"error"}
+
+
+WORK = """
+import sys, threading, time
+from shortlist.server.transport.process import end_soon
+threading.Thread(target=time.sleep, args=(60,)).start()
+print("a last line", file=sys.stderr)
+end_soon(3)
+"""
+
+
+def test_a_process_ends_in_time_be_threads_still_at_work():
+    start = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", WORK], capture_output=True, text=True, timeout=50, check=False)
+    assert result.returncode == 3
+    assert result.stderr == "a last line\n"
+    assert time.monotonic() - start < 50

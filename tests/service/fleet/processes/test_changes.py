@@ -1,0 +1,70 @@
+"""What the supervisor keeps of changes, and sends to a process that comes later."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from shortlist.fleet.processes.changes import Changes
+from shortlist.fleet.processes.exchange import Request, Response
+
+
+class Member:
+    """A process that has some lists. answers: the status of its responses to changes; None where it has ended."""
+
+    joined = False
+
+    def __init__(self, *lists, status=200):
+        self.lists, self.status, self.changes = lists, status, []
+
+    async def respond(self, request):
+        self.changes.append(request.path)
+        return Response(self.status, [], b'{"error": "it is full"}')
+
+    async def respond_soon(self, request):
+        assert (request.method, request.path) == ("GET", "/v1/lists")
+        if self.lists == (None,):
+            return None
+        return Response(200, [], json.dumps({"tables": [{"name": name} for name in self.lists]}).encode())
+
+
+def put(name):
+    return Request("PUT", f"/v1/lists/{name}", b"", [], b"{}", ("", 0))
+
+
+def list_repeated(*others):
+    """The changes that a new process is sent, where three lists were registered with members who still have these."""
+    new = Member()
+
+    async def run():
+        changes = Changes()
+        for name in "abc":
+            await changes.change(put(name), Member("a", "b", "c"), [])
+        await changes.repeat(new, others)
+
+    asyncio.run(run())
+    assert new.joined
+    return [path[-1] for path in new.changes]
+
+
+def test_lists_that_no_process_has_any_more_are_not_repeated():
+    assert list_repeated(Member("a"), Member("c")) == ["a", "c"]
+
+
+def test_lists_of_a_process_that_does_not_answer_are():
+    assert list_repeated(Member("a"), Member(None)) == list_repeated() == ["a", "b", "c"]
+
+
+def test_lists_are_forgotten_as_others_come():
+    changes = Changes()
+    for name in "abc":
+        asyncio.run(changes.change(put(name), Member(name), []))
+    assert [request.path for request in changes.journal.list_requests()] == ["/v1/lists/c"]
+
+
+def test_what_is_not_repeated_is_logged(caplog):
+    changes, new = Changes(), Member(status=413)
+    asyncio.run(changes.change(put("a"), Member("a"), []))
+    asyncio.run(changes.repeat(new, []))
+    assert "did not repeat PUT /v1/lists/a (413): " in caplog.text
+    assert "it is full" in caplog.text
