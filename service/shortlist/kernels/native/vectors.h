@@ -99,7 +99,8 @@ INLINE float find_largest_lane(const float *numbers) {
 INLINE int holds_number(const float *numbers, float number) {
     ints is_equal = {0};
     int32_t lanes[WIDTH], holds = 0;
-    for (int part = 0; part < (int)PARTS; part++) is_equal |= load_floats(numbers + WIDTH * part) == number - (floats){0};
+    for (int part = 0; part < (int)PARTS; part++)
+        is_equal |= load_floats(numbers + WIDTH * part) == repeat_float(number);
     memcpy(lanes, &is_equal, sizeof lanes);
     for (int lane = 0; lane < (int)WIDTH; lane++) holds |= lanes[lane];
     return holds != 0;
