@@ -69,7 +69,7 @@ static void score_groups(const struct grouped *head, float row_scale, const stru
         scratch->groups[i] = (scratch->groups[i] + head->raises[i]) * row_scale + head->reach[i];
 }
 
-/* Writes first, first + 1, ..., end - 1 to `numbers`, and up to LANES more behind these; returns how many. Whole vectors,
+/* Writes first, first + 1, ..., end - 1 to `numbers`, up to LANES more behind these; returns how many. Whole vectors,
  * nearly always one: the end of a loop over single ones cannot be guessed. */
 INLINE int64_t write_range(int64_t first, int64_t end, int32_t *numbers) {
     int64_t number = first;
