@@ -112,7 +112,7 @@ class Bundle:
         try:
             arrays = load_file(path)
         except Exception as error:  # numpy's as well as safetensors', for types that only the latter knows
-            raise BundleError(f"{path} cannot be read: export the bundle again") from error
+            raise BundleError(explain_unreadable(path)) from error
         rules = find_rules(name, self.manifest.plan)
         self.check_arrays(name, arrays, rules)
         return {key: array for key, array in arrays.items() if key in rules or name == CALIBRATION_FILE}
@@ -154,3 +154,12 @@ def parse_version_folder(folder: Path) -> int:
     if not folder.name.isascii() or not folder.name.isdigit() or int(folder.name) < 1 or folder.name[0] == "0":
         raise BundleError(f"{folder}: the last part must be a version, a whole number from 1, as in repo/lm/1")
     return int(folder.name)
+
+
+def explain_unreadable(path: Path) -> str:
+    """Why a file cannot be read: as the system says, which the library that reads it does not; else it is damaged."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror}): mend that, then open the bundle again"
+    return f"{path} cannot be read: export the bundle again"
