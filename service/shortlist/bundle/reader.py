@@ -114,7 +114,7 @@ class Bundle:
         try:
             arrays = load_file(path)
         except Exception as error:  # numpy's as well as safetensors', for types that only the latter knows
-            raise BundleError(f"{path} cannot be read: export the bundle again") from error
+            raise BundleError(explain_unreadable(path)) from error
         rules = find_rules(name, self.manifest.plan)
         self.check_arrays(name, arrays, rules)
         return {key: array for key, array in arrays.items() if key in rules or name == CALIBRATION_FILE}
@@ -164,3 +164,12 @@ def check_is_version(folder: Path) -> None:
     if versions:
         newest = versions[max(versions)]
         raise BundleError(f"{folder} is not a bundle: it has no {MANIFEST_FILE}; name a version, as in {newest}")
+
+
+def explain_unreadable(path: Path) -> str:
+    """Why a file cannot be read: as the system says, which the library that reads it does not; else it is damaged."""
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror}): mend that, then open the bundle again"
+    return f"{path} cannot be read: export the bundle again"

@@ -1,8 +1,10 @@
+import errno
 import json
 
 import numpy as np
 import pytest
 import shortlist
+from shortlist.bundle import reader
 from shortlist.bundle.files import sha256
 from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
 from shortlist.bundle.names import NAME_ROLES
@@ -193,3 +195,15 @@ def test_an_exact_plan_that_is_not_known_here(bundle, plan):
 
 def test_a_plan_that_is_no_name(bundle):
     assert "needs plan '['full']', known here: full" in damaged(rewritten(bundle, plan=["full"]))
+
+
+def test_a_file_that_the_system_refuses_is_not_called_damaged(bundle, monkeypatch):
+    opened = Bundle(bundle)
+
+    def refuse(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(reader, "load_file", refuse)
+    monkeypatch.setattr(reader.Path, "open", refuse)
+    with pytest.raises(BundleError, match=r"safetensors cannot be read \(Too many open files\): mend that"):
+        opened.tensors(reader.CALIBRATION_FILE)

@@ -211,10 +211,9 @@ class Server(UvicornServer):
         """
         gc.freeze()
         gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
-        unix_sockets = [sock for sock in sockets or () if sock.family == socket.AF_UNIX]
-        await super().startup([sock for sock in sockets or () if sock not in unix_sockets])
-        for sock in unix_sockets:
-            await self.listen_plainly(sock)
+        await super().startup([])
+        for sock in sockets or ():
+            await self.listen(sock)
 
     def reload(self) -> None:
         """Read the API keys, the certificate and the repository again; what was in force stays where that fails."""

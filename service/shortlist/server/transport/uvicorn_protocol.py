@@ -29,8 +29,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import httptools
 import uvicorn
@@ -43,6 +44,16 @@ from .head_rules import MalformedRequest, write_head_without_upgrade
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
+
+
+HANDSHAKE_SECONDS = 5.0  # of TLS: a connection that says nothing holds a file and memory for as long
+
+
+class TlsOptions(TypedDict, total=False):
+    """Options of the event loop's calls that serve connections; none without TLS."""
+
+    ssl: ssl.SSLContext
+    ssl_handshake_timeout: float
 
 
 class UvicornServer(uvicorn.Server):
@@ -66,18 +77,25 @@ class UvicornServer(uvicorn.Server):
         state = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
         return self.config.http_protocol_class(**state)
 
-    async def listen_plainly(self, sock: socket.socket) -> None:
-        """Listen on one more socket, without TLS."""
-        loop = asyncio.get_running_loop()
-        self.servers.append(await loop.create_server(self.make_protocol, sock=sock, backlog=self.config.backlog))
+    async def listen(self, sock: socket.socket) -> None:
+        """Listen on one more socket: with TLS where that is wanted, on a Unix socket without."""
+        tls, backlog = self.choose_tls(sock), self.config.backlog
+        server = await asyncio.get_running_loop().create_server(self.make_protocol, sock=sock, backlog=backlog, **tls)
+        self.servers.append(server)
 
     async def serve_connection(self, sock: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere: with TLS where that is wanted, on a Unix socket without."""
-        loop, tls = asyncio.get_running_loop(), None if sock.family == socket.AF_UNIX else self.config.ssl
+        """Serve a connection that was accepted elsewhere, as one of a socket that it listens on."""
+        loop, tls = asyncio.get_running_loop(), self.choose_tls(sock)
         try:
-            await loop.connect_accepted_socket(self.make_protocol, sock, ssl=tls)
+            await loop.connect_accepted_socket(self.make_protocol, sock, **tls)
         except OSError:  # of TLS, too; or the client has left
             sock.close()
+
+    def choose_tls(self, sock: socket.socket) -> TlsOptions:
+        """How the event loop is to encrypt the connections of a socket, which are no protocol's before that is done."""
+        if sock.family == socket.AF_UNIX or self.config.ssl is None:
+            return {}
+        return {"ssl": self.config.ssl, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
 
     def close_listeners(self) -> None:
         """Close the listening sockets, so that no new connections come."""

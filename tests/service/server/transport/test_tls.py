@@ -13,6 +13,7 @@ import shortlist
 import trustme
 from shortlist.server.settings import Settings
 from shortlist.server.transport.tls import make_context
+from shortlist.server.transport.uvicorn_protocol import HANDSHAKE_SECONDS
 
 from tests.support.layers import RunningServer, make_contexts, run_cli
 
@@ -114,3 +115,13 @@ def test_files_that_are_no_certificate_stop_the_start(small_repository, tmp_path
         (line,) = process.stderr.strip().splitlines()
         assert "cert.pem cannot be used" in line
         assert "give two PEM files" in line
+
+
+def test_a_connection_that_says_nothing_is_closed_soon(authority, small_repository, tmp_path):
+    flags = write_certificate(authority, tmp_path)
+    with RunningServer(small_repository, *flags, "--threads", "1", wait=False) as server:
+        host, port = server.url.removeprefix("https://").split(":")
+        start = time.monotonic()
+        with socket.create_connection((host, int(port)), timeout=5 * HANDSHAKE_SECONDS) as connection:
+            assert connection.recv(1) == b""
+        assert time.monotonic() - start > HANDSHAKE_SECONDS / 2
