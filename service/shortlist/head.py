@@ -216,17 +216,17 @@ class Head(SampledHead):
         normaliser holds all of them. Raises BadInput.
         """
         rows = self.check_contexts(contexts)
-        wanted = self.check_ids(ids, len(rows))
-        plan, _ = self.choose_score_plan(len(rows), wanted.shape[1], exact)
-        return self.score(plan, rows, wanted)
+        class_ids = self.check_ids(ids, len(rows))
+        plan, _ = self.choose_score_plan(len(rows), class_ids.shape[1], exact)
+        return self.score(plan, rows, class_ids)
 
-    def score(self, plan: Plan, rows: FloatArray, wanted: IdArray, first_row: int = 0) -> FloatArray:
+    def score(self, plan: Plan, rows: FloatArray, class_ids: IdArray, first_row: int = 0) -> FloatArray:
         """`logprobs` of checked arrays, normalised by `plan`; errors count rows from `first_row`."""
-        if wanted.size == 0:
-            return np.empty(wanted.shape, np.float32)
+        if class_ids.size == 0:
+            return np.empty(class_ids.shape, np.float32)
 
         def score_chunk(contexts: FloatArray, start: int) -> FloatArray:
-            return self.score_rows(plan, contexts, wanted[start : start + len(contexts)], first_row + start)
+            return self.score_rows(plan, contexts, class_ids[start : start + len(contexts)], first_row + start)
 
         try:
             return np.concatenate(map_chunks(plan.max_rows(), rows, score_chunk))

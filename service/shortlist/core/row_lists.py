@@ -40,9 +40,9 @@ class RowLists:
         check_offsets(bounds, flat.size)
         check_list_ids(flat)
         lists = bounds.size - 1
-        chosen = np.arange(lists) if numbers is None else to_flat_ids("numbers", numbers)
-        check_numbers(chosen, lists)
-        return cls(flat.astype(np.int32, copy=False), bounds, chosen, int(flat.max(initial=NO_LIST)))
+        list_numbers = np.arange(lists) if numbers is None else to_flat_ids("numbers", numbers)
+        check_numbers(list_numbers, lists)
+        return cls(flat.astype(np.int32, copy=False), bounds, list_numbers, int(flat.max(initial=NO_LIST)))
 
     @classmethod
     def from_lists(cls, lists: list[npt.ArrayLike], numbers: npt.ArrayLike | None = None) -> RowLists:
@@ -53,9 +53,9 @@ class RowLists:
 
     def for_rows(self, numbers: npt.ArrayLike) -> RowLists:
         """The same table for rows of which row i has list numbers[i], -1 for none; raises BadInput."""
-        chosen = to_flat_ids("numbers", numbers)
-        check_numbers(chosen, self.offsets.size - 1)
-        return replace(self, numbers=chosen)
+        list_numbers = to_flat_ids("numbers", numbers)
+        check_numbers(list_numbers, self.offsets.size - 1)
+        return replace(self, numbers=list_numbers)
 
     @property
     def nbytes(self) -> int:

@@ -32,9 +32,9 @@ def find_suppressed(tokens: Tokens, sequences: Iterable[Tokens]) -> set[int]:
 
 def list_seen_ids(rows: Sequence[Tokens]) -> IdArray:
     """The distinct ids of each row's tokens [R, m], padded with -1."""
-    seen = [sorted(set(tokens)) for tokens in rows]
-    ids = np.full((len(rows), max(map(len, seen), default=0)), NO_CLASS)
-    for row, distinct in enumerate(seen):
+    distinct_ids = [sorted(set(tokens)) for tokens in rows]
+    ids = np.full((len(rows), max(map(len, distinct_ids), default=0)), NO_CLASS)
+    for row, distinct in enumerate(distinct_ids):
         ids[row, : len(distinct)] = distinct
     return ids
 

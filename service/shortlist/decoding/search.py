@@ -146,14 +146,14 @@ def choose_bans(rows: list[list[int]], numbers: IdArray, histories: IdArray, opt
     ban = options.ban(numbers, histories) if callable(options.ban) else options.ban
     if not options.no_repeat_ngram and not options.suppressed:
         return ban
-    given = ban if callable(options.ban) else [() if ban is None else ban] * len(rows)
+    bans = ban if callable(options.ban) else [() if ban is None else ban] * len(rows)
     return [
         sorted(
             {*map(int, more)}
             | find_repeats(tokens, options.no_repeat_ngram)
             | find_suppressed(tokens, options.suppressed)
         )
-        for tokens, more in zip(rows, given, strict=True)
+        for tokens, more in zip(rows, bans, strict=True)
     ]
 
 
@@ -168,8 +168,8 @@ def choose_biases(
     if not ids.size:
         return bias
     logprobs: FloatArray = yield ScoreCall(contexts, ids, options.exact)
-    seen = weigh_seen_ids(ids, logprobs, options.repetition_penalty)
+    penalties = weigh_seen_ids(ids, logprobs, options.repetition_penalty)
     if bias is None:
-        return seen
-    given: Any = bias if callable(options.bias) else [bias] * len(rows)
-    return add_biases(seen, given)
+        return penalties
+    biases: Any = bias if callable(options.bias) else [bias] * len(rows)
+    return add_biases(penalties, biases)

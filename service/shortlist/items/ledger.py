@@ -72,12 +72,12 @@ class Ledger:
 
     def open(self, through: int) -> None:
         """Begin the log, or read how far it came."""
-        found = LogStart.read(self.path)
-        if found is None:
+        start = LogStart.read(self.path)
+        if start is None:
             self.file.append(self.start.position, self.start.content)
         else:
-            self.check_start(found)
-            self.start = found
+            self.check_start(start)
+            self.start = start
             if self.file.is_first:
                 self.trim(through)
             self.read_all()
@@ -92,10 +92,10 @@ class Ledger:
             self.position = record.position
             note_sources(self.sources, record.batches)
 
-    def check_start(self, found: LogStart) -> None:
+    def check_start(self, start: LogStart) -> None:
         """Raise BundleError for the log of other items than the model's."""
         for what in ("model", "dim", "names"):
-            ours, theirs = getattr(self.start, what), getattr(found, what)
+            ours, theirs = getattr(self.start, what), getattr(start, what)
             if ours != theirs:
                 raise BundleError(
                     f"{self.path} holds changes of items with {what} {theirs} and this model has {ours}: move it away"

@@ -47,21 +47,21 @@ class GrowingNames(Names):
 
     def find_known(self, names: Sequence[str]) -> IdArray:
         """The same of names that this process knows."""
-        found = super().find(names)
-        if self.ids and (found == NO_CLASS).any():
-            found = found.copy()
-            for place in np.flatnonzero(found == NO_CLASS).tolist():
-                found[place] = self.ids.get(names[place], NO_CLASS)
-        return found
+        ids = super().find(names)
+        if self.ids and (ids == NO_CLASS).any():
+            ids = ids.copy()
+            for place in np.flatnonzero(ids == NO_CLASS).tolist():
+                ids[place] = self.ids.get(names[place], NO_CLASS)
+        return ids
 
     def add(self, names: list[str]) -> list[int]:
         """The ids of `names`, of which those that no class has get the next ones."""
-        found: list[int] = self.find_known(names).tolist()
+        ids: list[int] = self.find_known(names).tolist()
         for place, name in enumerate(names):
-            if found[place] == NO_CLASS:
+            if ids[place] == NO_CLASS:
                 self.added.append(name)
-                found[place] = self.ids[name] = self.first_id + len(self.added) - 1
-        return found
+                ids[place] = self.ids[name] = self.first_id + len(self.added) - 1
+        return ids
 
 
 def follow_nobody() -> None:

@@ -138,8 +138,8 @@ class ItemOverlay:
         """The ids that `keys` have, -1 for those that have none."""
         if self.names is None:
             return [int(key) for key in keys]
-        found: list[int] = self.names.find_known([str(key) for key in keys]).tolist()
-        return found
+        ids: list[int] = self.names.find_known([str(key) for key in keys]).tolist()
+        return ids
 
     def apply(self, position: int, batches: list[ItemBatch]) -> None:
         """Make the changes of batches, the last of which has this position, and show them all at once."""

@@ -74,52 +74,52 @@ class AdaptivePlan(Plan):
 
     def search(self, contexts: FloatArray, k: int) -> PlanResult:
         """The same without lists; the ids are those that the graphs return."""
-        wanted = np.array([k])
+        count = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
-            return self.search_fused(self.fused, contexts, wanted)
-        logits, ids, clusters = self.head.run_outputs(HEAD_OUTPUTS, {"context": contexts, "k": wanted})
+            return self.search_fused(self.fused, contexts, count)
+        logits, ids, clusters = self.head.run_outputs(HEAD_OUTPUTS, {"context": contexts, "k": count})
         normalizer = make_zero_normalizer(logits)
         if len(contexts) == 1:
             head = PlanResult(ids, logits, normalizer, self.one_head)
-            return self.open_tails_of_row(contexts, wanted, clusters, head)
+            return self.open_tails_of_row(contexts, count, clusters, head)
         scored = np.full(len(contexts), self.sizes[0], np.int32)
-        return self.open_tails(contexts, wanted, clusters, PlanResult(ids, logits, normalizer, scored))
+        return self.open_tails(contexts, count, clusters, PlanResult(ids, logits, normalizer, scored))
 
-    def search_fused(self, fused: Graph, contexts: FloatArray, wanted: IdArray) -> PlanResult:
+    def search_fused(self, fused: Graph, contexts: FloatArray, count: IdArray) -> PlanResult:
         """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""
-        logits, ids, opened = fused.run_outputs(FUSED_HEAD_OUTPUTS, {"context": contexts, "k": wanted})
+        logits, ids, opened = fused.run_outputs(FUSED_HEAD_OUTPUTS, {"context": contexts, "k": count})
         is_opened = opened[0].tolist()
         self.tally.count_row(sum(is_opened))
         scored = self.sizes[0] + sum(compress(self.sizes[1:], is_opened))
         return PlanResult(ids, logits, make_zero_normalizer(logits), np.array([scored], np.int32))
 
     def open_tails_of_row(
-        self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult
+        self, contexts: FloatArray, count: IdArray, clusters: FloatArray, head: PlanResult
     ) -> PlanResult:
         """A single row [1, d] with its head's answer. Equals `open_tails`, but with few calls of numpy."""
         tails, logits, ids, scored, opened = self.choose_tails(), head.logits, head.ids, self.sizes[0], 0
-        bar = find_bar(logits, wanted)
+        bar = find_bar(logits, count)
         for tail, bound in enumerate(clusters[0].tolist()):
             if bound < bar:
                 continue
-            inputs = {"context": contexts, "cluster": clusters[:, tail], "k": wanted}
+            inputs = {"context": contexts, "cluster": clusters[:, tail], "k": count}
             logits, ids = tails[tail].run_outputs(TOP_OUTPUTS, inputs | {"best_logits": logits, "best_ids": ids})
-            bar = find_bar(logits, wanted)
+            bar = find_bar(logits, count)
             scored, opened = scored + self.sizes[tail + 1], opened + 1
         self.tally.count_row(opened)
         if not opened:
             return head
         return PlanResult(ids, logits, make_zero_normalizer(logits), np.array([scored], np.int32))
 
-    def open_tails(self, contexts: FloatArray, wanted: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
+    def open_tails(self, contexts: FloatArray, count: IdArray, clusters: FloatArray, head: PlanResult) -> PlanResult:
         """Rows that open a tail go through its graph together, so that its weights are read once."""
         logits, ids, opened = head.logits, head.ids, np.zeros(len(contexts), np.int64)
         for tail, graph in enumerate(self.choose_tails()):
-            short = logits.shape[1] < wanted[0]
+            short = logits.shape[1] < count[0]
             rows = np.flatnonzero(short | ~(clusters[:, tail] < logits[:, -1]))
             if rows.size == 0:
                 continue
-            inputs = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": wanted}
+            inputs = {"context": contexts[rows], "cluster": clusters[rows, tail], "k": count}
             best = graph.run_outputs(TOP_OUTPUTS, inputs | {"best_logits": logits[rows], "best_ids": ids[rows]})
             if short:
                 logits, ids = best
@@ -231,6 +231,6 @@ def make_zero_normalizer(logits: FloatArray) -> FloatArray:
     return best - best
 
 
-def find_bar(logits: FloatArray, wanted: IdArray) -> float:
+def find_bar(logits: FloatArray, count: IdArray) -> float:
     """The k-th best so far of one row [1, m], best first; -inf where there are fewer."""
-    return logits.item(-1) if logits.size == wanted.item() else -np.inf
+    return logits.item(-1) if logits.size == count.item() else -np.inf

@@ -43,39 +43,39 @@ class CertifiedMixture(CertifiedPlan):
         self.whole, self.front = fallback, fallback.front
 
     def prove(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> tuple[PlanResult, DoubleArray]:
-        seen, errors = self.preview(contexts)
-        frequent = self.rank_frequent(contexts, seen, k, class_filter)
-        rare, rare_errors = self.proofs.prove(seen.means, k, class_filter)
+        previews, errors = self.preview(contexts)
+        frequent = self.rank_frequent(contexts, previews, k, class_filter)
+        rare, rare_errors = self.proofs.prove(previews.means, k, class_filter)
         if k > NORMALIZER_CLASSES or class_filter.restricts:  # else all of them are in the normaliser
             errors[has_excess(frequent)] = np.inf
         return merge_parts(frequent, rare, k), np.maximum(errors, rare_errors)
 
     def preview(self, contexts: FloatArray) -> tuple[Previewed, DoubleArray]:
         """What the front says of `contexts` [B, d], and by how many nats the frequent part of sums may be off, [B]."""
-        seen = self.front.preview(contexts, NORMALIZER_CLASSES, errors=True)
-        errors = np.zeros(len(contexts)) if seen.errors is None else seen.errors
+        previews = self.front.preview(contexts, NORMALIZER_CLASSES, errors=True)
+        errors = np.zeros(len(contexts)) if previews.errors is None else previews.errors
         unsure = (~(errors <= MOST_FREQUENT_ERROR)).nonzero()[0]
         if unsure.size:
-            seen.logits[unsure], seen.scored[unsure] = self.front(contexts[unsure])[1], self.front.frequent.size
+            previews.logits[unsure], previews.scored[unsure] = self.front(contexts[unsure])[1], self.front.frequent.size
             errors[unsure] = 0
-        return seen, errors
+        return previews, errors
 
-    def rank_frequent(self, contexts: FloatArray, seen: Previewed, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best permitted frequent classes, exact; their log-normalisers by what was `seen`."""
-        is_whole = (seen.scored == self.front.frequent.size).all()
+    def rank_frequent(self, contexts: FloatArray, previews: Previewed, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best permitted frequent classes, exact; their log-normalisers by the previews."""
+        is_whole = (previews.scored == self.front.frequent.size).all()
         if is_whole or (k <= NORMALIZER_CLASSES and not class_filter.restricts):
-            result = self.whole.rank_frequent(seen.logits, k, class_filter)
-            result.scored = seen.scored
+            result = self.whole.rank_frequent(previews.logits, k, class_filter)
+            result.scored = previews.scored
             return result
-        normalizers = self.whole.rank(seen.logits, 1, self.front.frequent).log_normalizer
+        normalizers = self.whole.rank(previews.logits, 1, self.front.frequent).log_normalizer
         result = self.whole.rank_frequent(self.front(contexts)[1], k, class_filter)
         result.log_normalizer = normalizers
         return result
 
     def normalize(self, contexts: FloatArray, ids: IdArray) -> tuple[FloatArray, DoubleArray, DoubleArray]:
-        seen, frequent_errors = self.preview(contexts)
-        frequent = self.whole.rank(seen.logits, 1, self.front.frequent).log_normalizer
-        values, errors, slacks = super().normalize(seen.means, self.keep_rare(ids))
+        previews, frequent_errors = self.preview(contexts)
+        frequent = self.whole.rank(previews.logits, 1, self.front.frequent).log_normalizer
+        values, errors, slacks = super().normalize(previews.means, self.keep_rare(ids))
         both: FloatArray = np.logaddexp(frequent, values)
         return both, np.maximum(frequent_errors, errors), slacks
 

@@ -60,9 +60,9 @@ class Front:
         """Whether exact `logits` [S] of the frequent classes of a `context` [d] lie within the bounds of previews."""
         if self.compiled is None or self.compiled.previews is None:
             return True
-        seen = self.compiled.preview(context[None], 0, reaches=True)
-        assert seen.reaches is not None
-        return bool((np.abs(seen.logits - logits) <= seen.reaches).all())
+        previews = self.compiled.preview(context[None], 0, reaches=True)
+        assert previews.reaches is not None
+        return bool((np.abs(previews.logits - logits) <= previews.reaches).all())
 
 
 class WholePlan(Plan):
@@ -156,10 +156,10 @@ class MixturePlan(Plan):
 
         Previews leave as many exact as the search among the rare classes does, so that k of one width agree.
         """
-        seen = self.front.preview(contexts, self.rare.count_exact(k))
-        frequent = self.whole.rank(seen.logits, k, self.front.frequent)
-        frequent.scored = seen.scored
-        return seen.means, frequent
+        previews = self.front.preview(contexts, self.rare.count_exact(k))
+        frequent = self.whole.rank(previews.logits, k, self.front.frequent)
+        frequent.scored = previews.scored
+        return previews.means, frequent
 
     def open_row_answers(self) -> RowAnswers | None:
         """By loops, for k for which they are searched."""

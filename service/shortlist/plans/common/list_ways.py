@@ -87,18 +87,18 @@ class ListWays:
 
     # the ways
 
-    def ask_for_more(self, asked: int, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best of so many `asked` classes that the lists permit; rows of which too few are left go on."""
-        found = self.plan.topk(contexts, asked, UNRESTRICTED)
+    def ask_for_more(self, depth: int, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """The k best of the `depth` best classes of all that the lists permit; rows of which too few are left go on."""
+        best_of_all = self.plan.topk(contexts, depth, UNRESTRICTED)
         ids, logits = np.empty((len(contexts), k), np.int64), np.empty((len(contexts), k), np.float32)
         short = []
-        for row, some in enumerate(found.ids):
+        for row, some in enumerate(best_of_all.ids):
             best = (class_filter.mask(some, row) & (some != NO_CLASS)).nonzero()[0][:k]
             if best.size < k:
                 short.append(row)
             else:
-                ids[row], logits[row] = some[best], found.logits[row, best]
-        result = PlanResult(ids, logits, found.log_normalizer, found.scored, risk=found.risk)
+                ids[row], logits[row] = some[best], best_of_all.logits[row, best]
+        result = PlanResult(ids, logits, best_of_all.log_normalizer, best_of_all.scored, risk=best_of_all.risk)
         for row in short:
             some, lists = np.array([row]), class_filter.take(np.array([row]))
             way = self.choose_sure_way(k, self.count_permitted(lists, 0), lists)
@@ -163,10 +163,10 @@ class ListWays:
         is_short = permitted <= self.plan.most_listed if is_listed else self.classes - permitted <= MAX_BANS
         if is_short or permitted < k:
             return OWN
-        asked = count_asked(k, permitted / self.classes)
+        depth = count_asked(k, permitted / self.classes)
         seconds = self.estimate_sure_ways(k, permitted) if is_listed else {}
-        if asked <= min(MOST_ASKED, self.classes) and not self.plan.prefers_dense(asked):
-            seconds[asked] = estimate_asked(self.costs, asked)
+        if depth <= min(MOST_ASKED, self.classes) and not self.plan.prefers_dense(depth):
+            seconds[depth] = estimate_asked(self.costs, depth)
         return min(seconds, key=lambda way: seconds[way], default=OWN)
 
     def choose_sure_way(self, k: int, permitted: int, class_filter: ClassFilter) -> int:

@@ -106,14 +106,14 @@ def read_topk_query(fields: dict[str, Any], dim: int, registry: ListRegistry) ->
 
 def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) -> SampleQuery:
     """The query of /v1/topk with `sample`; where there is a k, draws are from the k best. Raises BadInput, NotFound."""
-    asked, named = fields["sample"], next((name for name in SET_FIELDS if name in fields), None)
+    sample, named = fields["sample"], next((name for name in SET_FIELDS if name in fields), None)
     if named is not None:
         raise BadInput(f"{named} is of requests without 'sample': send the set's ids as allow or ban")
-    if not isinstance(asked, dict) or not asked.keys() <= set(SAMPLE_FIELDS) or asked.get("seed") is None:
+    if not isinstance(sample, dict) or not sample.keys() <= set(SAMPLE_FIELDS) or sample.get("seed") is None:
         raise BadInput(f"sample must be an object with a seed, and none but {', '.join(SAMPLE_FIELDS)}")
     refuse_draw_scores(fields)
     contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
-    options = {name: value for name, value in asked.items() if value is not None}
+    options = {name: value for name, value in sample.items() if value is not None}
     sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))
     allow, ban = (read_lists(fields, name, registry) for name in ("allow", "ban"))
     return SampleQuery(contexts, sampling, allow, ban, read_bias(fields, len(contexts)))

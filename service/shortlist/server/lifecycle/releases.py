@@ -137,9 +137,9 @@ class Releases:
         if fault is not None:
             self.note_fault(table, folders, fault, change)
             return change
-        chosen = self.load_versions(table.with_versions(table.by_number, declaration, None), folders, change, again)
+        versions = self.load_versions(table.with_versions(table.by_number, declaration, None), folders, change, again)
         if not self.stop_event.is_set():
-            self.drop_versions(name, folders, chosen, change)
+            self.drop_versions(name, folders, versions, change)
         return change
 
     def note_fault(self, table: VersionTable, folders: Folders, fault: str, change: Change) -> None:
@@ -165,11 +165,11 @@ class Releases:
         done: set[int] = set()
         skipped: set[int] = set()
         while True:
-            chosen = self.candidates.choose(table, folders, skipped)
-            waiting = [version for version in sorted(chosen - done) if again or not table.answers(version)]
+            versions = self.candidates.choose(table, folders, skipped)
+            waiting = [version for version in sorted(versions - done) if again or not table.answers(version)]
             if not waiting or self.stop_event.is_set():
                 self.models.put(table)
-                return chosen
+                return versions
             version = waiting[0]
             done.add(version)
             model = self.find_model(table, version, folders)
@@ -206,13 +206,13 @@ class Releases:
             model.set_aside("failed", str(error))
             self.candidates.rejections[model.folder] = signature
 
-    def drop_versions(self, name: str, folders: Folders, chosen: Collection[int], change: Change) -> None:
+    def drop_versions(self, name: str, folders: Folders, versions: Collection[int], change: Change) -> None:
         """Serve the chosen versions alone; those before them stay where none of these answers."""
         table = self.models.by_name.get(name)
         if table is None:
             return
         answering = {version: model for version, model in table.by_number.items() if model.head_in_use is not None}
-        kept = {version: model for version, model in answering.items() if version in chosen}
+        kept = {version: model for version, model in answering.items() if version in versions}
         if not kept and folders:
             kept = answering
         others = {
