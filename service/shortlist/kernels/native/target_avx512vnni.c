@@ -55,24 +55,30 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
     _mm512_storeu_si512(fine_sums, add_chains(fine_chains));
 }
 
+/* Adds a line of two blocks, `size` bytes from one another, to their sums with the coarse and the fine digits. */
+INLINE void add_line_of_two(const uint8_t *line, int64_t size, const int8_t *coarse, const int8_t *fine,
+                            __m512i *sums) {
+    __m512i one = load_line(line), other = load_line(line + size);
+    __m512i coarse_digits = repeat_levels(coarse), fine_digits = repeat_levels(fine);
+    sums[0] = _mm512_dpbusd_epi32(sums[0], one, coarse_digits);
+    sums[1] = _mm512_dpbusd_epi32(sums[1], one, fine_digits);
+    sums[2] = _mm512_dpbusd_epi32(sums[2], other, coarse_digits);
+    sums[3] = _mm512_dpbusd_epi32(sums[3], other, fine_digits);
+}
+
 #define HAS_TWO_BLOCKS
 INLINE void multiply_two_blocks_by_digits(const uint8_t *blocks, const int8_t *coarse, const int8_t *fine,
                                           int64_t lines, int32_t *sums) {
-    __m512i chains[2][4] = {0};
-    int64_t size = lines * LINE_BYTES;
-    for (int64_t i = 0; i < lines; i += 2)
-        for (int odd = 0; odd < (i + 1 < lines ? 2 : 1); odd++) {
-            __m512i one = load_line(blocks + LINE_BYTES * (i + odd));
-            __m512i other = load_line(blocks + size + LINE_BYTES * (i + odd));
-            __m512i coarse_digits = repeat_levels(coarse + LANE_BYTES * (i + odd));
-            __m512i fine_digits = repeat_levels(fine + LANE_BYTES * (i + odd));
-            chains[odd][0] = _mm512_dpbusd_epi32(chains[odd][0], one, coarse_digits);
-            chains[odd][1] = _mm512_dpbusd_epi32(chains[odd][1], one, fine_digits);
-            chains[odd][2] = _mm512_dpbusd_epi32(chains[odd][2], other, coarse_digits);
-            chains[odd][3] = _mm512_dpbusd_epi32(chains[odd][3], other, fine_digits);
-        }
-    for (int c = 0; c < 4; c++)
-        _mm512_storeu_si512(sums + LANES * c, _mm512_add_epi32(chains[0][c], chains[1][c]));
+    __m512i even[4] = {0}, odd[4] = {0};
+    int64_t i = 0, size = lines * LINE_BYTES;
+    for (; i + 2 <= lines; i += 2) {
+        add_line_of_two(blocks + LINE_BYTES * i, size, coarse + LANE_BYTES * i, fine + LANE_BYTES * i, even);
+        add_line_of_two(blocks + LINE_BYTES * (i + 1), size, coarse + LANE_BYTES * (i + 1),
+                        fine + LANE_BYTES * (i + 1), odd);
+    }
+    if (i < lines)
+        add_line_of_two(blocks + LINE_BYTES * i, size, coarse + LANE_BYTES * i, fine + LANE_BYTES * i, even);
+    for (int c = 0; c < 4; c++) _mm512_storeu_si512(sums + LANES * c, _mm512_add_epi32(even[c], odd[c]));
 }
 
 /* The sums [4, LANES] of a block with four vectors of digits, which begin `columns` bytes from one another. */
