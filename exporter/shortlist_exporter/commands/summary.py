@@ -68,4 +68,5 @@ def describe_targets(targets: TargetQuality | None) -> Iterator[tuple[str, str]]
         if figures is not None:
             best = f"{figures.top_1:.4f} / {figures.top_5:.4f} / {figures.top_10:.4f}"
             rest = f", {figures.impossible:.2%} with probability 0" if figures.impossible else ""
-            yield f"{name}: target in top 1 / 5 / 10", f"{best}, perplexity {figures.perplexity:.2f}{rest}"
+            perplexity = "infinite" if figures.perplexity is None else f"{figures.perplexity:.2f}"
+            yield f"{name}: target in top 1 / 5 / 10", f"{best}, perplexity {perplexity}{rest}"

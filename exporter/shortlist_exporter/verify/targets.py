@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from shortlist.bundle.manifest import TargetFigures, TargetQuality
@@ -54,6 +56,12 @@ def measure_softmax(module: nn.Module, truth: Truth, served: IdArray | None = No
         top_1=top_1,
         top_5=top_5,
         top_10=top_10,
-        perplexity=float((-possible.mean()).exp()) if len(possible) else 0.0,
+        perplexity=compute_perplexity(possible),
         impossible=1 - len(possible) / len(logprobs),
     )
+
+
+def compute_perplexity(logprobs: torch.Tensor) -> float | None:
+    """Perplexity of log-probabilities [n], nats; 0 where there are none, None where it is too large for a number."""
+    perplexity = float((-logprobs.mean()).exp()) if len(logprobs) else 0.0
+    return perplexity if math.isfinite(perplexity) else None

@@ -95,7 +95,9 @@ class TargetFigures(Strict):
     top_1: float = Field(description="share of targets that are the best class; the same for 5 and 10")
     top_5: float
     top_10: float
-    perplexity: float = Field(description="over the targets that have a probability over 0")
+    perplexity: float | None = Field(
+        description="over the targets that have a probability over 0; None: too large for a number"
+    )
     impossible: float = Field(
         description="share of targets with probability 0: with any, the perplexity of all is infinite"
     )

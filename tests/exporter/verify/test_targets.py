@@ -25,6 +25,16 @@ def test_figures_of_a_softmax():
     assert (served.top_1, served.perplexity) == (1, figures.perplexity)
 
 
+def test_a_perplexity_that_is_no_number_is_null():
+    """So that the manifest's digest, which is of its JSON, is that of what is written."""
+    contexts = CONTEXTS * 100
+    truth = compute_truth(rank_by_module(make_dense().module, contexts), contexts, 10, targets=TARGETS)
+    assert truth.log_normalizer.mean() > 710, "exp of so much is too large for float64"
+    figures = measure_softmax(make_dense().module, truth)
+    assert figures.perplexity is None
+    assert np.isfinite(figures.top_10)
+
+
 def test_targets_that_a_softmax_rules_out_are_counted_apart():
     module = make_dense(padded=np.array([7])).module
     targets = np.where(np.arange(150) < 30, 7, 5)
