@@ -180,7 +180,7 @@ def summarize_rows(
         answered_dense=dense_share,
         cost_macs=None if quality is None else quality.cost_macs,
         cost_bytes=None if quality is None else quality.cost_bytes,
-        warning=warn_of_promise(precision, promised),
+        warning=warn_of_promise(precision, promised, 0 if quality is None else quality.rows),
     )
 
 
@@ -266,14 +266,19 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
     return sentences
 
 
-def warn_of_promise(precision: dict[int, Share] | None, promised: dict[int, float] | None) -> str | None:
-    """One sentence where even the upper bound on these contexts is below the bundle's promise."""
+def warn_of_promise(
+    precision: dict[int, Share] | None, promised: dict[int, float] | None, promise_rows: int
+) -> str | None:
+    """One sentence where even the upper bound on these contexts is below the lower one of the bundle's promise.
+
+    promise_rows: held-out contexts that the promise was measured on, whose error is that of so few.
+    """
     if precision is None or promised is None:
         return None
     breaches = [
-        f"P@{k} is {share.mean:.4f} here, {promised[k]:.4f} promised"
+        f"P@{k} is {share.mean:.4f} here, lower than the {promised[k]:.4f} promised"
         for k, share in precision.items()
-        if share.high < promised[k]
+        if share.high < statistics.bound_mean(promised[k], promise_rows).low
     ]
     return (
         f"these contexts are not like those that the bundle was measured on: {', '.join(breaches)}"

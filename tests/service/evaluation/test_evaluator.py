@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
-from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth
+from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth, warn_of_promise
+from shortlist.evaluation.statistics import Share
 from shortlist.plans.registry import Plan
 
 from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
@@ -222,7 +223,14 @@ def test_contexts_of_another_domain_warn(narrow_head):
     evaluation = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
     assert evaluation.precision[1].high < evaluation.promised[1]
     assert evaluation.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
-    assert f"{evaluation.promised[1]:.4f} promised" in evaluation.warning
+    assert f"lower than the {evaluation.promised[1]:.4f} promised" in evaluation.warning
+
+
+def test_a_promise_is_no_surer_than_the_rows_that_it_was_measured_on():
+    here = {1: Share(mean=0.9978, low=0.996, high=0.9988)}
+    assert warn_of_promise(here, {1: 1.0}, 500) is None, "no miss in 500 rows may be chance"
+    sentence = "these contexts are not like those that the bundle was measured on: P@1 is 0.9978 here, lower than the "
+    assert warn_of_promise(here, {1: 1.0}, 50_000) == f"{sentence}1.0000 promised"
 
 
 def test_rows_are_distinct_random_and_seeded(narrow_head):
