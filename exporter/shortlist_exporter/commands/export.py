@@ -119,7 +119,7 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         type=parse_depths,
         default=(),
         metavar="K,K,...",
-        help="also measure P@k of requests for these k, as 1,5,20,100",
+        help="measure P@k of requests for these k, too, beside 1, 5 and 10, as 20,100",
     )
     add("--max-k", type=parse_positive_int, metavar="CLASSES", help="largest k served (default: V)")
     add(

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 from shortlist.bundle.manifest import Manifest, Quality, TargetQuality
+from shortlist.evaluation.statistics import PRECISION_DEPTHS
 
 
 def make_summary(manifest: Manifest, out: Path) -> Table:
@@ -21,7 +22,7 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
         "settings": list_values(manifest.settings.model_dump()),
         "made with": list_values(manifest.fit),
         "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
-        **{f"P@{k}, asked for {k}": f"{share:.4f}" for k, share in quality.p_at.items()},
+        **{f"P@{k}": f"{share:.4f}" for k, share in quality.p_at.items() if k not in PRECISION_DEPTHS},
         "log-prob error": describe_errors(quality, manifest.normalizer),
         "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
         "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
@@ -68,4 +69,5 @@ def describe_targets(targets: TargetQuality | None) -> Iterator[tuple[str, str]]
         if figures is not None:
             best = f"{figures.top_1:.4f} / {figures.top_5:.4f} / {figures.top_10:.4f}"
             rest = f", {figures.impossible:.2%} with probability 0" if figures.impossible else ""
-            yield f"{name}: target in top 1 / 5 / 10", f"{best}, perplexity {figures.perplexity:.2f}{rest}"
+            perplexity = "infinite" if figures.perplexity is None else f"{figures.perplexity:.2f}"
+            yield f"{name}: target in top 1 / 5 / 10", f"{best}, perplexity {perplexity}{rest}"

@@ -38,8 +38,8 @@ from shortlist_exporter.verify.list_effort import fit_list_effort
 from shortlist_exporter.verify.look_widths import choose_widths
 from shortlist_exporter.verify.quality import (
     TRUE_CLASSES,
+    answer_held_out,
     measure_certificate,
-    measure_depths,
     measure_list_costs,
     measure_quality,
 )
@@ -225,15 +225,14 @@ def verify_and_seal(
     assert sample.truth is not None, "the reference is there while a bundle is made"
     (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
-    asked = {"p_at": measure_depths(head, sample.truth, request.at)}
     truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
     count = count_rows(progress, "held-out quality", truth.contexts)
-    quality = measure_quality(head, reference, truth, sample.kinds, fitted.cost, count).model_copy(update=asked)
+    answers = answer_held_out(head, truth.contexts, request.at, count)
+    quality = measure_quality(answers, reference, sample.truth, sample.kinds, fitted.cost, request.at)
     if draft.reference == "self":
-        beside = measure_target_quality(head, reference, dense, fitted.retrained, truth)
+        beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
-    depths = [k for k in request.promise if k <= draft.max_k]
-    check_promise(quality, request, measure_depths(head, sample.truth, depths))
+    check_promise(quality, request)
     write_calibration(folder, head, truth)
     write_labels(folder, request.labels)
     write_sets(folder, request.sets)
@@ -266,9 +265,9 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
     return {"notes": notes} if notes else {}
 
 
-def check_promise(quality: Quality, request: Request, asked: dict[int, float]) -> None:
-    """Raise QualityError where a P@k that the request promises was not reached. asked: P@k of requests for k, by k."""
-    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | asked
+def check_promise(quality: Quality, request: Request) -> None:
+    """Raise QualityError where a P@k that the request promises was not reached."""
+    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | quality.p_at
     for k, least in request.promise.items():
         if precision[k] < least:
             raise QualityError(

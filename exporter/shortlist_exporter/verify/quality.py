@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from shortlist.bundle.manifest import Certificate, KindQuality, Quality
 from shortlist.bundle.settings import ListCosts
-from shortlist.core.results import IdArray
+from shortlist.core.results import IdArray, TopK
 from shortlist.evaluation.ranking import Bools
-from shortlist.evaluation.statistics import compute_precision, mark_hits
+from shortlist.evaluation.statistics import PRECISION_DEPTHS, mark_hits
 from shortlist.evaluation.truth import TRUTH_CHUNK_ROWS, Truth
 from shortlist.head import Head
 from shortlist.plans.common.list_costs import TIMED_K, measure_costs
@@ -25,43 +25,68 @@ MAX_BOUND_NATS, MIN_BOUND_NATS = 1.0, 1e-5  # of the error of certified log-prob
 BOUND_MARGIN = 1.1  # factor from the largest error that was met to the bound
 
 
+def answer_held_out(
+    head: Head, contexts: FloatArray, depths: Iterable[int], progress: Callable[[int], None]
+) -> dict[int, TopK]:
+    """The plan's answers (no dense fall-back by batch size) to requests for each k of `depths`, by k.
+
+    contexts: [n, d]. progress: gets rows done. `TRUE_CLASSES` are asked for besides, those whose P@k are always
+    reported, and of no more than `max_k`.
+    """
+    ks = sorted({min(k, head.manifest.max_k) for k in (*PRECISION_DEPTHS, TRUE_CLASSES, *depths)})
+    parts = []
+    for start in range(0, len(contexts), TRUTH_CHUNK_ROWS):
+        rows = contexts[start : start + TRUTH_CHUNK_ROWS]
+        parts.append({k: head.topk_by_plan(rows, k) for k in ks})
+        progress(len(rows))
+    return {k: TopK.concat([part[k] for part in parts]) for k in ks}
+
+
 def measure_quality(
-    head: Head,
+    answers: Mapping[int, TopK],
     reference: nn.Module,
     truth: Truth,
     kinds: Mapping[str, IdArray],
     cost: Cost,
-    progress: Callable[[int], None],
+    at: Sequence[int] = (),
 ) -> Quality:
-    """The figures that the manifest promises, through the plan alone (no dense fall-back by batch size).
+    """The figures that the manifest promises. P@k is of requests for k, log-probabilities of the request for ten.
 
-    truth: of the reference. kinds: of text, positions of their rows in it. progress: gets rows done.
+    answers: by k, as of `answer_held_out`. truth: of the reference. kinds: of text, positions of their rows in it.
+    at: each further k whose P@k is measured.
     """
-    depth = truth.ids.shape[1]
-    ids, errors = [], []
-    for start in range(0, len(truth.contexts), TRUTH_CHUNK_ROWS):
-        rows = slice(start, start + TRUTH_CHUNK_ROWS)
-        top = head.topk_by_plan(truth.contexts[rows], depth)
-        ids.append(top.ids)
-        exact = compute_logprobs(reference, truth, rows, np.maximum(top.ids, 0))
-        errors.append(np.abs(np.where(top.ids < 0, 0.0, top.logprobs) - np.where(top.ids < 0, 0.0, exact)))
-        progress(len(top.ids))
-    all_ids, error = np.concatenate(ids), np.concatenate(errors)
-    first, five = (mark_hits(all_ids, truth.best, k) for k in (1, 5))
-    hits = first[:, 0]
+    hits = {k: mark_depth(answers, truth, k) for k in {*PRECISION_DEPTHS, *at}}
+    precision = {k: float(marks.mean()) for k, marks in hits.items()}
+    top = answers[min(TRUE_CLASSES, max(answers))]
+    error, best_first = measure_errors(top, reference, truth), mark_hits(top.ids, truth.best, 1)[:, 0]
     return Quality(
-        rows=len(all_ids),
-        p_at_1=float(first.mean()),
-        p_at_5=float(five.mean()),
-        p_at_10=compute_precision(all_ids, truth.best, 10),
+        rows=len(truth.contexts),
+        p_at_1=precision[1],
+        p_at_5=precision[5],
+        p_at_10=precision[10],
+        p_at={k: precision[k] for k in at},
         logprob_error_mean=float(error.mean()),
         logprob_error_p99=float(np.quantile(error, 0.99)),
-        logprob_error_hits_mean=float(error[hits].mean()) if hits.any() else None,
-        logprob_error_hits_p99=float(np.quantile(error[hits], 0.99)) if hits.any() else None,
+        logprob_error_hits_mean=float(error[best_first].mean()) if best_first.any() else None,
+        logprob_error_hits_p99=float(np.quantile(error[best_first], 0.99)) if best_first.any() else None,
         cost_macs=cost.macs,
         cost_bytes=cost.bytes,
-        kinds=measure_kinds(first, five, kinds),
+        kinds=measure_kinds(hits[1], hits[5], kinds),
     )
+
+
+def mark_depth(answers: Mapping[int, TopK], truth: Truth, k: int) -> Bools:
+    """[n, k]: hits of the request for k, or for the largest k that the head serves."""
+    return mark_hits(answers[min(k, max(answers))].ids, truth.best, k)
+
+
+def measure_errors(top: TopK, reference: nn.Module, truth: Truth) -> FloatArray:
+    """[n, k]: |error| of the log-probabilities of `top`, nats; 0 beside an id of -1."""
+    ids, starts = np.maximum(top.ids, 0), range(0, len(top.ids), TRUTH_CHUNK_ROWS)
+    chunks = [slice(start, start + TRUTH_CHUNK_ROWS) for start in starts]
+    exact = np.concatenate([compute_logprobs(reference, truth, rows, ids[rows]) for rows in chunks])
+    error: FloatArray = np.abs(np.where(top.ids < 0, 0.0, top.logprobs) - np.where(top.ids < 0, 0.0, exact))
+    return error
 
 
 def measure_kinds(first: Bools, five: Bools, kinds: Mapping[str, IdArray]) -> dict[str, KindQuality]:
@@ -70,11 +95,6 @@ def measure_kinds(first: Bools, five: Bools, kinds: Mapping[str, IdArray]) -> di
         name: KindQuality(rows=len(rows), p_at_1=float(first[rows].mean()), p_at_5=float(five[rows].mean()))
         for name, rows in kinds.items()
     }
-
-
-def measure_depths(head: Head, truth: Truth, depths: Sequence[int]) -> dict[int, float]:
-    """P@k of requests for k classes, by k. truth: with the largest of the `depths` at least."""
-    return {k: compute_precision(head.topk_by_plan(truth.contexts, k).ids, truth.best, k) for k in depths}
 
 
 def measure_list_costs(head: Head, contexts: FloatArray) -> ListCosts | None:

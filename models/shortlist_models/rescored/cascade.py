@@ -76,17 +76,16 @@ class CascadeSoftmax(RescoredSoftmax):
     def calibrate(self, contexts: Tensor, share: float) -> None:
         """Fit `reach` to the first half of `contexts` [n, d], `margin` to the second, and the tail to all.
 
+        A single context is both halves.
         share: of the contexts that preview the rare classes.
         """
         half, rows = len(contexts) // 2, count_chunk_rows(len(self.order))
+        first = contexts[: max(1, half)]
         if 0 < self.common < len(self.order):
             best = torch.cat(
-                [
-                    self.multiply_exactly(part)[:, self.common :].amax(dim=1)
-                    for part in torch.split(contexts[:half], rows)
-                ]
+                [self.multiply_exactly(part)[:, self.common :].amax(dim=1) for part in torch.split(first, rows)]
             )
-            self.reach = fit_least_squares(contexts[:half], best)
+            self.reach = fit_least_squares(first, best)
             levels = torch.cat([self.common_level(part) for part in torch.split(contexts[half:], rows)])
             self.margin = float((levels - self.reach(contexts[half:])).quantile(share))
         self.fit_tail(contexts)

@@ -33,7 +33,7 @@ from shortlist_models.svd import (
 
 from .base import RescoredSoftmax
 from .centres import Addends, make_centres
-from .groups import Groups
+from .groups import Groups, limit_biases
 
 LINE_COLUMNS = 16  # of 2 bits, which compiled loops take at once
 MIN_COARSE_COLUMNS = 64  # of 2 bits, by which all classes of a group that is opened are previewed
@@ -152,7 +152,7 @@ class GroupedSoftmax(RescoredSoftmax):
         self.coarse_fine_width = min(max(round_up(compared - wide), MIN_COARSE_COLUMNS), self.fine.shape[1])
         row_scale = float(quantize_rows(contexts @ self.projection)[1].mean())
         self.preview_raise = ERROR_BONUS * errors / row_scale
-        biases = torch.zeros(len(errors)) if self.bias is None else self.bias
+        biases = torch.zeros(len(errors)) if self.bias is None else limit_biases(self.bias)
         self.groups = make_centres(
             lambda part: basis.preview[self.order[part]],
             lambda part: change.change_preview(basis.preview[self.order[part]])[:, :compared],

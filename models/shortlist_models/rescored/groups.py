@@ -17,6 +17,7 @@ MIN_ROWS_PER_CENTRE = 256  # of the sample
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 CHUNK_CLASSES = 8192  # whose distances are computed at once
+MAX_GROUPED_BIAS = 1e15  # of float32, of which hundreds of millions of squares can be added up
 HALVED_NUMBERS = 1 << 22  # of rows of parts of one size that are halved at once
 
 
@@ -87,9 +88,14 @@ def group_similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed
     A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
     in groups of others that do not, and would never be opened.
     """
-    rows = preview if bias is None else torch.column_stack([preview, bias])
+    rows = preview if bias is None else torch.column_stack([preview, limit_biases(bias)])
     groups = cluster_rows(rows, count, seed)
     return groups._replace(order=order_in_blocks(rows, groups))
+
+
+def limit_biases(bias: Tensor) -> Tensor:
+    """`bias` [m] without values whose squares overflow, as those that mask classes: any so large decides alone."""
+    return bias.clamp(-MAX_GROUPED_BIAS, MAX_GROUPED_BIAS)
 
 
 def order_in_blocks(rows: Tensor, groups: Groups) -> Tensor:

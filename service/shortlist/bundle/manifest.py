@@ -95,7 +95,9 @@ class TargetFigures(Strict):
     top_1: float = Field(description="share of targets that are the best class; the same for 5 and 10")
     top_5: float
     top_10: float
-    perplexity: float = Field(description="over the targets that have a probability over 0")
+    perplexity: float | None = Field(
+        description="over the targets that have a probability over 0; None: too large for a number"
+    )
     impossible: float = Field(
         description="share of targets with probability 0: with any, the perplexity of all is infinite"
     )
@@ -122,12 +124,12 @@ class Quality(Strict):
     """Figures on held-out contexts, against the reference."""
 
     rows: int = Field(description="held-out contexts measured")
-    p_at_1: float
+    p_at_1: float = Field(description="P@1 of requests for one class; P@5 and P@10 of requests for so many")
     p_at_5: float
     p_at_10: float
     p_at: dict[int, float] = Field(
         default_factory=dict,
-        description="P@k of requests for k classes, by k, of every k that the export was asked for",
+        description="the same by k, of every k that the export was asked for",
     )
     logprob_error_mean: float = Field(description="mean |error| of the returned log-probabilities, nats")
     logprob_error_p99: float = Field(description="99th percentile of the same, nats")

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=parse_depths,
         default=(),
         metavar="K,K,...",
-        help="also measure requests for each of these k: P@k, the share missed, and the risk that was stated",
+        help="measure requests for each of these k in detail: P@k, the share missed, and the risk that was stated",
     )
     parser.add_argument("--strict", action="store_true", help="exit 1 where the bundle's promise does not hold")
     form = parser.add_mutually_exclusive_group()
@@ -151,25 +151,25 @@ def list_figures(result: Evaluation) -> Iterator[Line]:
 
 
 def list_precision(result: Evaluation) -> Iterator[Line]:
-    """Yield P@k with its intervals and promises."""
-    for k, share in (result.precision or {}).items():
-        promise = "" if result.promised is None else f", promised {result.promised[k]:.4f}"
-        yield f"P@{k}", f"{format_share(share)}{promise}"
-    for k, depth in (result.asked or {}).items():
-        yield f"P@{k}, asked for {k}", f"{format_share(depth.precision)}{format_risk(depth)}"
-        yield from list_bands(depth)
+    """Yield P@k with its intervals and promises, and what was measured in detail of requests for some k."""
+    promised, asked = result.promised or {}, result.asked or {}
+    shares = (result.precision or {}) | {k: depth.precision for k, depth in asked.items()}
+    for k, share in sorted(shares.items()):
+        promise = f", promised {promised[k]:.4f}" if k in promised else ""
+        yield f"P@{k}", f"{format_share(share)}{promise}{format_risk(asked.get(k))}"
+        yield from list_bands(asked.get(k))
     for name, depth in (result.kinds or {}).items():
         yield f"P@1, {name}", f"{format_share(depth.precision)}{format_risk(depth)}"
 
 
-def format_risk(depth: Depth) -> str:
+def format_risk(depth: Depth | None) -> str:
     """Format what was missed beside what was expected; nothing where no risk is estimated."""
-    return "" if depth.risk is None else f", missed {depth.missed:.5f}, by risk {depth.risk:.5f}"
+    return "" if depth is None or depth.risk is None else f", missed {depth.missed:.5f}, by risk {depth.risk:.5f}"
 
 
-def list_bands(depth: Depth) -> Iterator[Line]:
+def list_bands(depth: Depth | None) -> Iterator[Line]:
     """Yield what rows of about equal risk missed, where there is more than one band of them."""
-    for band in depth.bands if len(depth.bands) > 1 else ():
+    for band in depth.bands if depth is not None and len(depth.bands) > 1 else ():
         yield "", f"{band.rows:,} rows of risk {band.risk:.5f}: missed {band.missed:.5f}"
 
 

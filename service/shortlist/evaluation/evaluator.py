@@ -3,7 +3,7 @@
 The reference is its dense head, or the head's own whole distribution; figures on targets stand beside dense in both.
 
 The figures are those of the papers. P@k, coverage and Z~/Z are the plan's alone, whatever the number of rows: a head
-must not look good because dense answered for it. Coverage asks for each size, and a plan may widen for a large one.
+must not look good because dense answered for it. P@k and coverage ask for each k, since a plan may widen for a larger.
 KL and NLL are of the plan's full distribution, which takes previews for the classes that were not scored, as the
 papers' do; Z~/Z and the log-probability errors are of what the head returns for k = 10.
 """
@@ -81,14 +81,14 @@ class Depth(Strict):
 class Evaluation(Strict):
     """The figures of `evaluate`. One that cannot be had is None, and `missing` says why; JSON writes infinity as null.
 
-    rows: distinct contexts measured. precision: P@k by k. promised: the manifest's P@k by k. asked: by k, of requests
-    for so many. kinds: requests for one class, by kind of text. coverage: by m, how many of the true top m are in the
-    head's top m, mean. order_kept: share of rows whose first ten came in the true order. kl: KL(dense || head), nats.
-    z_ratio: Z~/Z. logprob_error: |error| of the ten returned log-probabilities, nats. logprob_error_hits: the same of
-    the rows whose best class was found alone; None where there is none. head_targets, dense_targets: on the gold
-    classes. candidates: classes scored for a row by the plan. answered_dense: share of rows, asked one by one, that
-    dense answered. cost_macs, cost_bytes: per query relative to dense, projections and routers included. warning: a
-    sentence where the bundle's promise does not hold here.
+    rows: distinct contexts measured. precision: P@k of requests for k classes, by k. promised: the manifest's P@k by k.
+    asked: by k, more figures of requests for so many. kinds: requests for one class, by kind of text. coverage: by m,
+    how many of the true top m are in the head's top m, mean. order_kept: share of rows whose first ten came in the true
+    order. kl: KL(dense || head), nats. z_ratio: Z~/Z. logprob_error: |error| of the ten returned log-probabilities,
+    nats. logprob_error_hits: the same of the rows whose best class was found alone; None where there is none.
+    head_targets, dense_targets: on the gold classes. candidates: classes scored for a row by the plan. answered_dense:
+    share of rows, asked one by one, that dense answered. cost_macs, cost_bytes: per query relative to dense,
+    projections and routers included. warning: a sentence where the bundle's promise does not hold here.
     """
 
     name: str
@@ -130,7 +130,7 @@ def evaluate(
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
     contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. at: k for each of which requests
-    are measured by themselves. kinds: positions of the rows of each kind of text, for figures by kind. progress: gets
+    are measured in detail. kinds: positions of the rows of each kind of text, for figures by kind. progress: gets
     rows done and all. Truth is the bundle's reference; without it nothing is reported that would need it. Raises
     BadInput.
     """
@@ -141,7 +141,7 @@ def evaluate(
     order = choose_distinct_rows(array, rows, seed)
     depths = sorted({1, *at}) if kinds else at
     parts: list[RowFigures] = []
-    for chunk in read_chunks(head, array, gold, order):
+    for chunk in read_chunks(head, array, gold, order, depths):
         parts.append(measure_chunk(head, chunk, depths))
         if progress is not None:
             progress(sum(len(part.scored) for part in parts), len(order))
@@ -180,7 +180,7 @@ def summarize_rows(
         answered_dense=dense_share,
         cost_macs=None if quality is None else quality.cost_macs,
         cost_bytes=None if quality is None else quality.cost_bytes,
-        warning=warn_of_promise(precision, promised),
+        warning=warn_of_promise(precision, promised, 0 if quality is None else quality.rows),
     )
 
 
@@ -215,7 +215,7 @@ def summarize_kinds(asked: AskedRows | None, kinds: Mapping[str, IdArray]) -> di
 
 def summarize_hits(truth: TruthRows) -> Summary | None:
     """|error| of log-probabilities in the rows whose best class was found, nats; None where there is none."""
-    hits = truth.hits[1] == 1
+    hits = truth.best_first == 1
     return statistics.summarize(truth.error[hits], LOGPROB_PERCENTILES) if hits.any() else None
 
 
@@ -266,14 +266,19 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
     return sentences
 
 
-def warn_of_promise(precision: dict[int, Share] | None, promised: dict[int, float] | None) -> str | None:
-    """One sentence where even the upper bound on these contexts is below the bundle's promise."""
+def warn_of_promise(
+    precision: dict[int, Share] | None, promised: dict[int, float] | None, promise_rows: int
+) -> str | None:
+    """One sentence where even the upper bound on these contexts is below the lower one of the bundle's promise.
+
+    promise_rows: held-out contexts that the promise was measured on, whose error is that of so few.
+    """
     if precision is None or promised is None:
         return None
     breaches = [
-        f"P@{k} is {share.mean:.4f} here, {promised[k]:.4f} promised"
+        f"P@{k} is {share.mean:.4f} here, lower than the {promised[k]:.4f} promised"
         for k, share in precision.items()
-        if share.high < promised[k]
+        if share.high < statistics.bound_mean(promised[k], promise_rows).low
     ]
     return (
         f"these contexts are not like those that the bundle was measured on: {', '.join(breaches)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -27,8 +27,8 @@ class Chunk:
     """Some rows with the plan's answers.
 
     rows: [b] positions in the user's file. contexts: [b, d]. targets: [b] or None. head_logits, true_logits,
-    dense_logits: [b, V] of the head, of its reference and of dense, None where there are none. top: the plan's
-    first ten.
+    dense_logits: [b, V] of the head, of its reference and of dense, None where there are none. tops: the plan's answers
+    to requests for k classes, by k.
     """
 
     rows: IdArray
@@ -37,7 +37,7 @@ class Chunk:
     head_logits: FloatArray | None
     true_logits: FloatArray | None
     dense_logits: FloatArray | None
-    top: PlanResult
+    tops: dict[int, PlanResult]
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,11 @@ class AskedRows:
 class TruthRows:
     """Figures of each row that need the truth.
 
-    hits: k -> [b], share of the k true classes returned. coverage: m -> [b], how many of the true top m are in the
-    head's top m. order_kept: [b], 1 where the first ten came in the true order. z_ratio: [b], Z~/Z. error: [b, k],
-    |error| of the log-probabilities returned, nats. kl: [b], KL(reference || head), nats.
-    asked: of the k that were asked for by themselves.
+    hits: k -> [b], share of the k true classes that a request for k returned. coverage: m -> [b], how many of the true
+    top m are in the head's top m. order_kept, z_ratio, error, best_first: of the request for ten. order_kept: [b], 1
+    where they came in the true order. z_ratio: [b], Z~/Z. error: [b, k], |error| of the log-probabilities returned,
+    nats. best_first: [b], 1 where the best class came first. kl: [b], KL(reference || head), nats. asked: of each k
+    that the caller names.
     """
 
     hits: dict[int, DoubleArray]
@@ -63,6 +64,7 @@ class TruthRows:
     order_kept: DoubleArray
     z_ratio: DoubleArray
     error: DoubleArray
+    best_first: DoubleArray
     kl: DoubleArray | None
     asked: dict[int, AskedRows]
 
@@ -71,8 +73,8 @@ class TruthRows:
 class TargetRows:
     """Figures of each row on its gold class.
 
-    hits: k -> [b], 1 where it is among the k best. nll: [b], nats, under the whole distribution. scored_nll: [b], by
-    the log-probability that is answered for that class alone.
+    hits: k -> [b], 1 where it is among the k that a request for k returned. nll: [b], nats, under the whole
+    distribution. scored_nll: [b], by the log-probability that is answered for that class alone.
     """
 
     hits: dict[int, DoubleArray]
@@ -126,18 +128,24 @@ def check_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) -> I
 
 
 def limit_depth(head: Head) -> int:
-    """How many classes are asked for: ten, where the head answers as many."""
+    """The most classes of which every figure is measured: ten, where the head answers as many."""
     return min(max(PRECISION_DEPTHS), head.manifest.max_k)
 
 
-def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order: IdArray) -> Iterator[Chunk]:
-    """The rows in `order`, as many at a time as fit the memory of one plan's scores; raises BadInput."""
-    step = (head.exact or head.plan).max_rows()
+def read_chunks(
+    head: Head, contexts: FloatArray, targets: IdArray | None, order: IdArray, depths: Sequence[int] = ()
+) -> Iterator[Chunk]:
+    """The rows in `order`, as many at a time as fit the memory of one plan's scores; raises BadInput.
+
+    depths: each k that is asked for besides those whose P@k are always reported.
+    """
+    step, most = (head.exact or head.plan).max_rows(), limit_depth(head)
+    depths = sorted({*choose_depths(most), most, *depths})
     for start in range(0, len(order), step):
         rows = order[start : start + step]
         part = contexts[rows]
-        top = head.run(head.plan, part, limit_depth(head), ClassFilter())
-        check_sizes(top.log_normalizer, rows)
+        tops = {k: head.run(head.plan, part, k, ClassFilter()) for k in depths}
+        check_sizes(tops[most].log_normalizer, rows)
         true_logits = None if head.exact is None else check_any_logits(head.exact.compute_distribution(part), rows)
         yield Chunk(
             rows=rows,
@@ -146,7 +154,7 @@ def read_chunks(head: Head, contexts: FloatArray, targets: IdArray | None, order
             head_logits=check_any_logits(head.plan.compute_distribution(part), rows),
             true_logits=true_logits,
             dense_logits=true_logits if head.exact is head.dense else compute_dense_logits(head, part),
-            top=top,
+            tops=tops,
         )
 
 
@@ -161,48 +169,49 @@ def check_any_logits(logits: FloatArray | None, rows: IdArray) -> FloatArray | N
 
 
 def measure_chunk(head: Head, chunk: Chunk, depths: Sequence[int] = ()) -> RowFigures:
-    """Every figure that the chunk allows; also of requests for each k of `depths`."""
-    top, targets = chunk.top, chunk.targets
-    dense_targets = None
+    """Every figure that the chunk allows; also of requests for each k of `depths`, which were among the chunk's."""
+    most, targets = limit_depth(head), chunk.targets
+    ids, dense_targets = {k: chunk.tops[k].ids for k in choose_depths(most)}, None
     if targets is not None and chunk.dense_logits is not None:
-        dense_ids = rank_logits(chunk.dense_logits, top.ids.shape[1]).ids
+        dense_ids = dict.fromkeys(ids, rank_logits(chunk.dense_logits, most).ids)
         dense_targets = measure_targets(dense_ids, chunk.dense_logits, None, targets)
     return RowFigures(
-        scored=top.scored.astype(np.float64),
+        scored=chunk.tops[most].scored.astype(np.float64),
         truth=None if chunk.true_logits is None else measure_against_truth(head, chunk, chunk.true_logits, depths),
         head_targets=None
         if targets is None
-        else measure_targets(top.ids, chunk.head_logits, score_targets(head, chunk.contexts, targets), targets),
+        else measure_targets(ids, chunk.head_logits, score_targets(head, chunk.contexts, targets), targets),
         dense_targets=dense_targets,
     )
 
 
 def measure_against_truth(head: Head, chunk: Chunk, true_logits: FloatArray, depths: Sequence[int]) -> TruthRows:
     """The figures that need the reference's logits [b, V]."""
-    ids = chunk.top.ids
-    sizes = [size for size in COVERAGE_SIZES if size <= head.manifest.max_k]
-    true = rank_logits(true_logits, max([*sizes, *depths, ids.shape[1]]))
+    most = limit_depth(head)
+    top, sizes = chunk.tops[most], [size for size in COVERAGE_SIZES if size <= head.manifest.max_k]
+    true = rank_logits(true_logits, max([*sizes, *depths, most]))
     return TruthRows(
-        hits={k: mark_hits(ids, true.best, k).mean(axis=1) for k in choose_depths(ids.shape[1])},
+        hits={k: mark_hits(chunk.tops[k].ids, true.best, k).mean(axis=1) for k in choose_depths(most)},
         coverage={size: count_true_candidates(head, chunk, true.best, size) for size in sizes},
-        order_kept=(ids == true.ids[:, : ids.shape[1]]).all(axis=1).astype(np.float64),
-        z_ratio=statistics.compute_ratios(chunk.top.log_normalizer, true.log_normalizer),
-        error=measure_errors(chunk.top, true_logits, true),
+        order_kept=(top.ids == true.ids[:, :most]).all(axis=1).astype(np.float64),
+        z_ratio=statistics.compute_ratios(top.log_normalizer, true.log_normalizer),
+        error=measure_errors(top, true_logits, true),
+        best_first=mark_hits(top.ids, true.best, 1)[:, 0].astype(np.float64),
         kl=None if chunk.head_logits is None else statistics.compute_divergences(true_logits, chunk.head_logits),
-        asked={k: ask_depth(head, chunk.contexts, true.best, k) for k in depths},
+        asked={k: judge_depth(head, chunk.tops[k], true.best, k) for k in depths},
     )
 
 
-def ask_depth(head: Head, contexts: FloatArray, true: TrueClasses, k: int) -> AskedRows:
-    """What the plan gives for k classes of `contexts` [b, d] when asked for so many."""
-    top = head.run(head.plan, contexts, k, ClassFilter()).topk(head.manifest.normalizer)
+def judge_depth(head: Head, result: PlanResult, true: TrueClasses, k: int) -> AskedRows:
+    """The figures of what the plan gave when it was asked for k classes."""
+    top = result.topk(head.manifest.normalizer)
     risk = top.complete_risk(head.manifest.classes).astype(np.float64)
     return AskedRows(mark_hits(top.ids, true, k).mean(axis=1), risk)
 
 
 def count_true_candidates(head: Head, chunk: Chunk, true: TrueClasses, size: int) -> DoubleArray:
     """[b]: how many of the first `size` of `true` are among as many that the head returns when asked for them."""
-    top = chunk.top if size == chunk.top.ids.shape[1] else head.run(head.plan, chunk.contexts, size, ClassFilter())
+    top = chunk.tops[size] if size in chunk.tops else head.run(head.plan, chunk.contexts, size, ClassFilter())
     return np.asarray(mark_hits(top.ids, true, size).sum(axis=1), np.float64)
 
 
@@ -219,14 +228,14 @@ def score_targets(head: Head, contexts: FloatArray, targets: IdArray) -> DoubleA
 
 
 def measure_targets(
-    ids: IdArray, logits: FloatArray | None, scored_nll: DoubleArray | None, targets: IdArray
+    ids: Mapping[int, IdArray], logits: FloatArray | None, scored_nll: DoubleArray | None, targets: IdArray
 ) -> TargetRows:
-    """Whether `targets` [b] are among the first k of `ids` [b, m], and their NLL under `logits` [b, V].
+    """Whether `targets` [b] are among the first k of `ids` [b, m], by k, and their NLL under `logits` [b, V].
 
     scored_nll: [b], by the log-probabilities answered for them, where that is another figure.
     """
     return TargetRows(
-        hits={k: mark_hits(ids, targets[:, None], k)[:, 0].astype(np.float64) for k in choose_depths(ids.shape[1])},
+        hits={k: mark_hits(best, targets[:, None], k)[:, 0].astype(np.float64) for k, best in ids.items()},
         nll=None if logits is None else statistics.compute_nll(logits, targets),
         scored_nll=scored_nll,
     )

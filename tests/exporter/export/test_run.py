@@ -14,9 +14,10 @@ from shortlist.plans.common import crossover
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export, split_calibration
 from shortlist_exporter.inputs.sources import Contexts, Dense
+from shortlist_exporter.inputs.splits import split_held_out
 from shortlist_exporter.methods.registry import METHODS, find_method
 
-from tests.support.layers import make_contexts, make_dense, make_head
+from tests.support.layers import logits_of, make_contexts, make_dense, make_head
 
 ATOL = 1e-4
 FORMS = {
@@ -182,13 +183,25 @@ def test_what_finds_more_is_said_by_method(out, method, options):
     assert "full_view" not in note
 
 
+def precision_of(ids, true):
+    return np.mean([len(set(mine) & set(right)) / len(right) for mine, right in zip(ids, true, strict=True)])
+
+
 def test_precision_is_measured_at_every_k_that_is_asked_for(out):
-    """Each by requests for so many classes; the figures of the ten best stay those of requests for ten."""
-    request = Request("svd", options=FORMS["published"], threads=1)
+    """Each by requests for so many classes, those for 1, 5 and 10 too: they are not searched as far as one for ten."""
+    request = Request("svd", options=FORMS["published"] | {"full_view": "5"}, threads=1)
     manifest = export(make_dense(), contexts, out, replace(request, at=(1, 20, 100)))
-    assert list(manifest.quality.p_at) == [1, 20, 100]
-    assert all(0 < share <= 1 for share in manifest.quality.p_at.values())
-    assert shortlist.load(out, threads=1).manifest.quality == manifest.quality
+    head, quality = shortlist.load(out, threads=1), manifest.quality
+    assert list(quality.p_at) == [1, 20, 100]
+    assert head.manifest.quality == quality
+    _, held_rows = split_held_out(contexts, 0)
+    rows = contexts.contexts[held_rows]
+    best = np.argsort(-logits_of(make_dense(), rows), axis=1)
+    measured = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | quality.p_at
+    for k, share in measured.items():
+        assert share == pytest.approx(precision_of(head.topk_by_plan(rows, k).ids, best[:, :k]))
+    assert quality.p_at_1 < precision_of(head.topk_by_plan(rows, 10).ids[:, :1], best[:, :1])
+    assert any(f"P@1 is {quality.p_at_1:.4f}" in note for note in manifest.provenance["notes"])
     plain = export(make_dense(), contexts, out.with_name("2"), request)
     assert plain.quality == manifest.quality.model_copy(update={"p_at": {}})
     with pytest.raises(BadInput, match="P@301 cannot be measured: k goes from 1 to 300"):

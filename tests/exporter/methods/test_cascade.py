@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist.errors import BadInput
-from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.methods import cascade as method
 from shortlist_exporter.methods.registry import METHODS
 
@@ -150,3 +150,12 @@ def test_cost_counts_every_product():
     assert fitted.cost.macs == pytest.approx((screen + previews + codes + exact) / (CLASSES * 16))
     assert isinstance(dense, Dense)
     assert method.MIN_SPLIT_CLASSES < CLASSES
+
+
+def test_one_context_is_enough_to_fit(tmp_path):
+    """Of two, one is held out."""
+    two = Contexts(contexts.contexts[:2])
+    made = make_head(tmp_path, make_dense(CLASSES), two, method="cascade", options=OPTIONS)
+    assert made.manifest.quality.rows == 1
+    assert np.isfinite(made.manifest.settings.margin)
+    assert np.isfinite(made.topk(rows, 5).logprobs).all()

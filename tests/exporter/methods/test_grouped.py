@@ -205,6 +205,18 @@ def test_classes_that_win_by_their_bias_are_found(tmp_path):
     assert (head.topk(rows, 1).ids[:, 0] == best).mean() > 0.97
 
 
+def test_classes_that_a_bias_masks_are_left_to_the_end(tmp_path):
+    """The least of float32, whose square is none of it."""
+    bias = np.zeros(CLASSES, np.float32)
+    bias[::40] = np.finfo(np.float32).min
+    dense = make_dense(CLASSES, DIM, bias=bias)
+    head = make_head(tmp_path, dense, contexts, method="grouped", options=OPTIONS)
+    top = head.topk(rows, 5)
+    assert np.isfinite(top.logprobs).all()
+    assert (top.ids % 40 > 0).all()
+    assert (top.ids[:, 0] == logits_of(dense, rows).argmax(axis=1)).mean() > 0.97
+
+
 @pytest.mark.parametrize("sample", ["zeros", "equal"])
 def test_contexts_without_variety_still_make_a_head(tmp_path, sample):
     own = np.zeros((100, DIM), np.float32) if sample == "zeros" else np.repeat(rows[:1], 100, axis=0)

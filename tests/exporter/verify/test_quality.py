@@ -12,7 +12,12 @@ from shortlist_exporter.graphs import certificate
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.report.measure.comparison import compare_plans
 from shortlist_exporter.report.measure.samples import read_calibration
-from shortlist_exporter.verify.quality import MAX_BOUND_NATS, measure_certificate, measure_quality
+from shortlist_exporter.verify.quality import (
+    MAX_BOUND_NATS,
+    answer_held_out,
+    measure_certificate,
+    measure_quality,
+)
 
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
 
@@ -28,13 +33,20 @@ def head(tmp_path_factory):
 def test_quality_is_of_the_plan_against_float64(head):
     module, exact = make_dense().module, logprobs_of(make_dense(), CONTEXTS)
     truth = compute_truth(rank_by_module(module, CONTEXTS), CONTEXTS, 10)
-    quality = measure_quality(
-        head, module, truth, {"first": np.arange(3)}, Cost(macs=0.5, bytes=0.25), lambda rows: None
-    )
-    top, true = head.topk_by_plan(CONTEXTS, 10), np.argsort(-exact, axis=1)[:, :10]
-    for k, precision in {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10}.items():
-        hits = [len(set(ids[:k]) & set(right[:k])) / k for ids, right in zip(top.ids, true, strict=True)]
-        assert precision == pytest.approx(np.mean(hits))
+    rows = []
+    answers = answer_held_out(head, CONTEXTS, (2,), rows.append)
+    assert (set(answers), sum(rows)) == ({1, 2, 5, 10}, 150), "each row is asked once for each k"
+    quality = measure_quality(answers, module, truth, {"first": np.arange(3)}, Cost(macs=0.5, bytes=0.25), (2,))
+    true, shares = np.argsort(-exact, axis=1)[:, :10], {}
+    for k in (1, 2, 5, 10):
+        ids = head.topk_by_plan(CONTEXTS, k).ids
+        shares[k] = [len(set(mine) & set(right[:k])) / k for mine, right in zip(ids, true, strict=True)]
+    measured = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | quality.p_at
+    assert measured == pytest.approx({k: np.mean(hits) for k, hits in shares.items()})
+    kind = quality.kinds["first"]
+    assert (kind.p_at_1, kind.p_at_5) == pytest.approx((np.mean(shares[1][:3]), np.mean(shares[5][:3])))
+    top = head.topk_by_plan(CONTEXTS, 10)
+    assert quality.p_at_1 < (top.ids[:, 0] == true[:, 0]).mean(), "requests for ten are searched wider"
     errors = np.abs(top.logprobs - np.take_along_axis(exact, top.ids, axis=1))
     assert quality.logprob_error_mean == pytest.approx(errors.mean(), abs=1e-5)
     assert quality.logprob_error_p99 == pytest.approx(np.quantile(errors, 0.99), abs=1e-4)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from shortlist.evaluation import evaluate
+from shortlist.evaluation.statistics import estimate_precision
 
 from tests.support.evaluation import CONTEXTS, SAMPLE, TARGETS
-from tests.support.layers import contexts_elsewhere, run_cli
+from tests.support.layers import contexts_elsewhere, logits_of, make_dense, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,21 @@ def test_it_prints_what_each_kind_of_text_gives(narrow_head, files):
     process = run_cli("evaluate", narrow_head.folder, "--contexts", files.folder / "wrong.safetensors")
     assert process.returncode == 1
     assert "kinds in the metadata of" in process.stderr
+
+
+def test_other_k_stand_beside_the_usual_ones(narrow_head, files):
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--at", "1,20", "--threads", 1)
+    lines = [line.split() for line in process.stdout.splitlines() if line.startswith("P@")]
+    assert [words[0] for words in lines] == ["P@1", "P@5", "P@10", "P@20"]
+    assert [words[1] for words in lines] == [
+        f"{estimate_precision(narrow_head.topk_by_plan(CONTEXTS, k).ids, best_classes(k), k).mean:.4f}"
+        for k in (1, 5, 10, 20)
+    ]
+    assert ["promised" in words for words in lines] == [True, True, True, False]
+
+
+def best_classes(k):
+    return np.argsort(-logits_of(make_dense(), CONTEXTS), axis=1)[:, :k]
 
 
 def test_it_prints_json_and_writes_it(narrow_head, files):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
-from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth
+from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth, warn_of_promise
+from shortlist.evaluation.statistics import Share
 from shortlist.plans.registry import Plan
 
 from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
@@ -25,6 +26,7 @@ from tests.support.layers import (
 
 pytestmark = pytest.mark.slow
 
+CANDIDATES = {1: 12, 5: 20, 10: 40}  # by k: `full_view`, or four for each class that is asked for
 NO_CLASSES = np.empty((150, 0), np.int64), np.empty((150, 0), np.float32)  # ids and their logits
 
 
@@ -50,6 +52,15 @@ def test_requests_for_each_k_are_measured_and_their_risk_beside_what_was_missed(
     assert risk == pytest.approx(expected, rel=1e-5)
     with pytest.raises(BadInput, match="k is 301 but"):
         evaluate(narrow_head, CONTEXTS, at=(301,))
+
+
+def test_each_k_is_asked_for_once(narrow_head, monkeypatch):
+    run, ks = narrow_head.run, []
+    monkeypatch.setattr(narrow_head, "run", lambda plan, rows, k, lists: ks.append(k) or run(plan, rows, k, lists))
+    monkeypatch.setattr("shortlist.evaluation.evaluator.measure_dense_share", lambda head, rows: 0.0)
+    evaluation = evaluate(narrow_head, CONTEXTS, at=(1, 20, 100))
+    assert sorted(ks) == [1, 5, 10, 20, 50, 100]
+    assert evaluation.asked[1].precision == evaluation.precision[1]
 
 
 def test_kinds_of_text_have_figures_of_their_own(narrow_head):
@@ -107,11 +118,13 @@ def candidates_only(head, n, k):
 def test_precision_coverage_and_order(narrow_head, evaluation):
     true = first(logits_of(make_dense(), CONTEXTS), 100)
     ids = candidates_only(narrow_head, 40, 10)
-    for k in (1, 5, 10):
-        hits = [len(set(mine[:k]) & set(theirs[:k])) / k for mine, theirs in zip(ids, true, strict=True)]
+    for k, candidates in CANDIDATES.items():
+        answers = candidates_only(narrow_head, candidates, k)
+        hits = [len(set(mine) & set(theirs[:k])) / k for mine, theirs in zip(answers, true, strict=True)]
         assert evaluation.precision[k].mean == pytest.approx(np.mean(hits))
         assert evaluation.precision[k].low < np.mean(hits) <= evaluation.precision[k].high
     assert evaluation.precision[5].mean < 1, "a head that errs, else this shows nothing"
+    assert evaluation.precision[1].mean < (ids[:, 0] == true[:, 0]).mean(), "a request for ten is searched wider"
     for size in (10, 50, 100):
         mine = candidates_only(narrow_head, min(CLASSES, 4 * size), size)
         counts = [len(set(a) & set(b[:size])) for a, b in zip(mine, true, strict=True)]
@@ -143,16 +156,17 @@ def test_targets(narrow_head, evaluation):
     log_p = logprobs_of(make_dense(), CONTEXTS)
     logits = own_logits(narrow_head, 12)
     log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    ranks = {"dense": first(log_p, 10), "head": candidates_only(narrow_head, 40, 10)}
+    dense_ids = {k: first(log_p, k) for k in CANDIDATES}
+    head_ids = {k: candidates_only(narrow_head, candidates, k) for k, candidates in CANDIDATES.items()}
     for targets, logprobs, ids in (
-        (evaluation.dense_targets, log_p, ranks["dense"]),
-        (evaluation.head_targets, log_q, ranks["head"]),
+        (evaluation.dense_targets, log_p, dense_ids),
+        (evaluation.head_targets, log_q, head_ids),
     ):
         nll = -logprobs[np.arange(150), TARGETS].mean()
         assert targets.nll == pytest.approx(nll, rel=1e-4)
         assert targets.perplexity == pytest.approx(np.exp(nll), rel=1e-3)
         for k in (1, 5, 10):
-            assert targets.accuracy[k].mean == pytest.approx((ids[:, :k] == TARGETS[:, None]).any(axis=1).mean())
+            assert targets.accuracy[k].mean == pytest.approx((ids[k] == TARGETS[:, None]).any(axis=1).mean())
 
 
 def test_targets_that_dense_gets_right(narrow_head):
@@ -222,7 +236,14 @@ def test_contexts_of_another_domain_warn(narrow_head):
     evaluation = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
     assert evaluation.precision[1].high < evaluation.promised[1]
     assert evaluation.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
-    assert f"{evaluation.promised[1]:.4f} promised" in evaluation.warning
+    assert f"lower than the {evaluation.promised[1]:.4f} promised" in evaluation.warning
+
+
+def test_a_promise_is_no_surer_than_the_rows_that_it_was_measured_on():
+    here = {1: Share(mean=0.9978, low=0.996, high=0.9988)}
+    assert warn_of_promise(here, {1: 1.0}, 500) is None, "no miss in 500 rows may be chance"
+    sentence = "these contexts are not like those that the bundle was measured on: P@1 is 0.9978 here, lower than the "
+    assert warn_of_promise(here, {1: 1.0}, 50_000) == f"{sentence}1.0000 promised"
 
 
 def test_rows_are_distinct_random_and_seeded(narrow_head):

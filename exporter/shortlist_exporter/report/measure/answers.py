@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import PlanResult
-from shortlist.evaluation.statistics import Share, choose_depths, estimate_precision, mark_hits
+from shortlist.evaluation.statistics import Share, choose_depths, estimate_share, mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
@@ -21,12 +22,17 @@ from .samples import Sample
 
 @dataclass(frozen=True)
 class Answers:
-    """contexts: [n, d]. top: the plan's best `TRUE_CLASSES` of each. truth: exact answers, or None."""
+    """contexts: [n, d]. tops: what the plan answers requests for k classes, by k. truth: exact answers, or None."""
 
     contexts: FloatArray
     classes: int
-    top: PlanResult
+    tops: Mapping[int, PlanResult]
     truth: Truth | None
+
+    @property
+    def top(self) -> PlanResult:
+        """What the plan answers to the request for most classes, `TRUE_CLASSES` where it serves as many."""
+        return self.tops[max(self.tops)]
 
     @property
     def true(self) -> npt.NDArray[np.int64] | None:
@@ -34,16 +40,20 @@ class Answers:
         return None if self.truth is None else self.truth.ids
 
     def mark_hits(self, k: int) -> npt.NDArray[np.bool_]:
-        """[n, k]: whether each of the true k best is among the k that the head returned."""
+        """[n, k]: whether each of the true k best is among those that a request for k returned."""
         assert self.truth is not None
-        return mark_hits(self.top.ids, self.truth.best, k)
+        return mark_hits(self.tops[min(k, max(self.tops))].ids, self.truth.best, k)
+
+    def find_best_first(self) -> npt.NDArray[np.bool_]:
+        """[n]: whether the best class came first of the most, whose log-probabilities are measured."""
+        assert self.truth is not None
+        return mark_hits(self.top.ids, self.truth.best, 1)[:, 0]
 
     def estimate_precision(self) -> dict[int, Share]:
         """P@k by k, with intervals; empty where there is no truth."""
         if self.truth is None:
             return {}
-        best = self.truth.best
-        return {k: estimate_precision(self.top.ids, best, k) for k in choose_depths(best.ids.shape[1])}
+        return {k: estimate_share(self.mark_hits(k).mean(axis=1)) for k in choose_depths(self.truth.ids.shape[1])}
 
     def measure_errors(self) -> FloatArray | None:
         """[n]: estimated minus exact log-probability, nats, alike for all classes of a row: their logits are exact."""
@@ -55,8 +65,9 @@ class Answers:
 
 def answer_sample(head: Head, plan: Plan, sample: Sample) -> Answers:
     """What `plan` returns for the sample's rows, never by dense for their number."""
-    top = head.run(plan, sample.contexts, min(TRUE_CLASSES, head.manifest.max_k), UNRESTRICTED)
-    return Answers(sample.contexts, head.manifest.classes, top, sample.truth)
+    most = min(TRUE_CLASSES, head.manifest.max_k)
+    tops = {k: head.run(plan, sample.contexts, k, UNRESTRICTED) for k in {*choose_depths(most), most}}
+    return Answers(sample.contexts, head.manifest.classes, tops, sample.truth)
 
 
 class Namer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 from shortlist.evaluation.evaluator import summarize_depth, summarize_kinds
-from shortlist.evaluation.measurement import ask_depth
+from shortlist.evaluation.measurement import judge_depth
 from shortlist.evaluation.statistics import summarize
 from shortlist.head import Head
 
@@ -65,8 +65,8 @@ def describe_domain(head: Head, sample: Sample, answers: Answers) -> Domain:
     """Precision and errors of answers, and what risk says of single classes."""
     errors = answers.measure_errors()
     size = None if errors is None else np.abs(errors)
-    rows = None if sample.truth is None else ask_depth(head, sample.contexts, sample.truth.best, 1)
-    hits_size = None if size is None else size[answers.mark_hits(1)[:, 0]]
+    rows = None if sample.truth is None else judge_depth(head, answers.tops[1], sample.truth.best, 1)
+    hits_size = None if size is None else size[answers.find_best_first()]
     return Domain(
         name=sample.name,
         rows=len(sample.contexts),

@@ -120,7 +120,7 @@ def test_documents_are_told_apart(svd_head, sample):
     """The first document's rows get wrong answers; one with too few rows is left out."""
     answers = answer_sample(svd_head, svd_head.plan, sample)
     numbers = np.repeat([7, 8, 9], [100, 95, 5]).astype(np.int32)
-    answers.top.ids[:100, 0] = -1
+    answers.tops[1].ids[:100, 0] = -1
     result = measure_documents(numbers, answers)
     assert [(one.number, one.rows) for one in result] == [(7, 100), (8, 95)]
     assert result[0].p_at_1 == 0

@@ -16,7 +16,7 @@ def answers_of(found, true):
     top = PlanResult(found, np.zeros(found.shape, np.float32), zeros, np.full(len(found), 3, np.int32))
     contexts = np.zeros((len(found), 2), np.float32)
     best = TrueClasses.without_ties(true)
-    return Answers(contexts, CLASSES, top, Truth(contexts, best, np.zeros(true.shape, np.float32), zeros))
+    return Answers(contexts, CLASSES, {1: top, 2: top}, Truth(contexts, best, np.zeros(true.shape, np.float32), zeros))
 
 
 def test_effective_number_of_parts():
