@@ -107,7 +107,8 @@ class PreviewPlan(Plan):
         if not preview[ids].max() < np.inf:
             return np.float32(np.nan)
         preview[ids] = exact - shift
-        return np.maximum(shift + log_sum_exp(preview), log_sum_exp(exact.copy()))
+        total: np.float32 = np.maximum(shift + log_sum_exp(preview), log_sum_exp(exact.copy()))
+        return total
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V]: candidates exact, the rest previewed and shifted by `tail_shift`."""
