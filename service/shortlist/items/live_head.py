@@ -18,8 +18,8 @@ from shortlist.plans.common.list_ways import count_asked, search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
 from shortlist.plans.common.sampling import draw_from_distribution
 
-from .overlay import NOT_CHANGED, ItemOverlay, Snapshot
-from .search import BaseLayer, correct_normalizer, overlay_logits, search_changed
+from .overlay import NOT_CHANGED, ItemOverlay, Snapshot, overlay_logits
+from .search import LEAST_NORMALIZER, BaseLayer, choose_least_share, correct_normalizer, search_changed
 
 
 class LiveHead(Head):
@@ -95,7 +95,9 @@ class LiveHead(Head):
             return np.concatenate(map_chunks(exact.max_rows(), rows, lambda some, _: sum_base(exact, some, changes)))
 
         is_estimate = plan is self.plan and self.manifest.normalizer not in PROVED_NORMALIZERS
-        return BaseLayer(score, None if exact is None else sum_rest, is_estimate)
+        quality = self.manifest.quality
+        least_share = choose_least_share(0.0 if quality is None else quality.logprob_error_p99)
+        return BaseLayer(score, None if exact is None else sum_rest, is_estimate, least_share)
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """As `Head.compute_logits`; -inf for items that were removed."""
@@ -141,7 +143,10 @@ class LiveHead(Head):
             weights = None if bias is None else bias[start:stop]
             logits = find_distribution(plan, contexts, changes)
             lists = class_filter.slice_rows(start, stop)
-            return draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
+            draws = draw_from_distribution(logits, sampling.slice_rows(start, stop), lists, weights)
+            if not changes.has_classes:
+                draws.log_normalizer.fill(LEAST_NORMALIZER)
+            return draws
 
         return make_topk(PlanResult.concat(map_chunks(plan.max_rows(), rows, draw_chunk)), normalizer)
 

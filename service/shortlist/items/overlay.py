@@ -59,6 +59,11 @@ class Snapshot:
         """The rows [n] of the table that are no items any more."""
         return (~self.table.mark_living(self.size, self.moment)).nonzero()[0]
 
+    @property
+    def has_classes(self) -> bool:
+        """Whether any class of the bundle was not removed, or any item is there."""
+        return self.hidden.size < self.base_classes or self.sorted_items[0].size > 0
+
     @cached_property
     def hidden_rows(self) -> RowSet | None:
         """The hidden classes, by previews where these are many; None without loops."""
@@ -95,6 +100,16 @@ class Snapshot:
         gone = (ids >= self.base_classes) | self.mark_hidden(np.minimum(ids, self.base_classes - 1))
         others = np.where(gone, GONE, NOT_CHANGED)
         return np.where(changed, rows[places], others) if items.size else others
+
+
+def overlay_logits(base: FloatArray, contexts: FloatArray, ids: IdArray, changes: Snapshot) -> FloatArray:
+    """Logits [B, m] of `ids` [B, m]: the bundle's own in `base`, those of changed items in their place."""
+    rows = changes.find_rows(ids)
+    logits: FloatArray = np.where(rows == GONE, np.float32(-np.inf), base)
+    if (rows >= 0).any():
+        scores = np.take_along_axis(changes.score(contexts), np.maximum(rows, 0), axis=1)
+        logits = np.where(rows >= 0, scores, logits)
+    return logits
 
 
 class ItemOverlay:

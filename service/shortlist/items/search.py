@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -20,14 +21,18 @@ from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult
 from shortlist.core.row_lists import Lists, RowLists
 
-from .overlay import GONE, NOT_CHANGED, Snapshot
+from .overlay import NOT_CHANGED, Snapshot
 from .table import repeat_rows
 
 SCORE_BYTES = 8 << 20  # of the logits of changed items at a time
 LEAST_SHARE = 1e-7  # of a normaliser: what float32 tells of it; less cannot be left of one
 MOST_BANNED = 4096  # ids of a list that native loops look through for each item
-# Of a normaliser that is left: where it is less, what is left is summed anew. Of estimates it is off by less than those
-DOUBTFUL_SHARE, DOUBTFUL_ESTIMATE = 0.01, 1e-4
+# A normaliser that is off by a share e is off by e / s where a share s of it is left. So where s is under that error
+# over what is tolerated, within these limits, what is left is summed anew.
+LEAST_EXACT_SHARE, LEAST_ESTIMATED_SHARE, MOST_DOUBTFUL_SHARE = 0.01, 0.1, 0.5
+EXACT_TOLERANCE_NATS, ESTIMATE_TOLERANCE_NATS = 1e-4, 0.1
+EXACT_ERROR_SPACINGS = 4  # of float32 at an exact log-normaliser, by about which it is off
+LEAST_NORMALIZER = np.finfo(np.float32).min  # of no class at all; -inf says that scores overflowed
 
 
 class BaseLayer(NamedTuple):
@@ -35,12 +40,14 @@ class BaseLayer(NamedTuple):
 
     score: contexts [b, d], ids [b, m] -> their exact logits [b, m]. sum_rest: contexts [b, d] -> [b] the log of the sum
     of exp(logit) over all classes that were not changed; None where the bundle has no dense layer. is_estimate: whether
-    its normalisers are, but for those of rows that it answered by all classes.
+    its normalisers are, but for those of rows that it answered by all classes. least_share: of an estimate that is
+    left; less is summed anew.
     """
 
     score: Callable[[FloatArray, IdArray], FloatArray]
     sum_rest: Callable[[FloatArray], FloatArray] | None
     is_estimate: bool
+    least_share: float = LEAST_ESTIMATED_SHARE
 
 
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]  # contexts [b, d], k, their lists
@@ -82,10 +89,29 @@ def search_changed(
     if merge is None:
         return merge_found(search, found, question, changes, layer)
     result = merge(found, contexts, k, lists)
-    left = (result.scored < 0).nonzero()[0]
+    left = find_undecided(result, found, layer)
     if left.size:
         result.put(left, merge_found(search, found.take(left), question.take(left), changes, layer))
     return result
+
+
+def find_undecided(merged: PlanResult, found: PlanResult, layer: BaseLayer) -> IdArray:
+    """The rows [n] that a native call left undecided, or of whose estimates too little is left."""
+    undecided = merged.scored < 0
+    if layer.sum_rest is not None:
+        undecided |= merged.log_normalizer - found.log_normalizer < log(layer.least_share)
+    return undecided.nonzero()[0]
+
+
+def choose_least_share(error: float) -> float:
+    """The share of an estimated normaliser that has to be left of it, where it is off by `error` nats at most."""
+    return min(max(error / ESTIMATE_TOLERANCE_NATS, LEAST_ESTIMATED_SHARE), MOST_DOUBTFUL_SHARE)
+
+
+def choose_exact_shares(log_normalizer: FloatArray) -> FloatArray:
+    """The shares [B] of exact normalisers that have to be left of them, for what float32 rounds of their logs [B]."""
+    errors = EXACT_ERROR_SPACINGS * np.spacing(np.abs(log_normalizer))
+    return np.clip(errors / EXACT_TOLERANCE_NATS, LEAST_EXACT_SHARE, MOST_DOUBTFUL_SHARE)
 
 
 def bans_few(lists: ClassFilter) -> bool:
@@ -255,29 +281,20 @@ def correct_normalizer(
     """[B] float32: log-normalisers of the bundle's classes without those changed, and with the changed items.
 
     added: [B], logs of the sums of exp(logit) over the changed items. are_estimates: [B], of the normalisers. What is
-    taken off are the scores of all hidden classes, though an estimate may have held others of them; where hardly
-    anything is left, all the rest is summed.
+    taken off are the scores of all hidden classes, though an estimate may have held others of them; where too little
+    is left, all the rest is summed.
     """
     if not (changes.size or changes.hidden.size):
         return log_normalizer
     off = sum_hidden(contexts, are_estimates, changes, layer)
     peak = np.maximum(log_normalizer, added).astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by who asked
-        old = np.exp(log_normalizer - peak)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what overflows is refused by who asked
+        old, more = np.exp(log_normalizer - peak), np.exp(added - peak)
         rest = old - np.exp(off - peak)
-        doubtful = np.flatnonzero(rest < np.where(are_estimates, DOUBTFUL_ESTIMATE, DOUBTFUL_SHARE) * old)
+        least = np.where(are_estimates, layer.least_share, choose_exact_shares(log_normalizer))
+        doubtful = np.flatnonzero(rest + more < least * old)
         rest = np.maximum(rest, LEAST_SHARE * old)
         if doubtful.size and layer.sum_rest is not None:
             rest[doubtful] = np.exp(layer.sum_rest(contexts[doubtful]) - peak[doubtful])
-        corrected: FloatArray = (peak + np.log(rest + np.exp(added - peak))).astype(np.float32)
-    return corrected
-
-
-def overlay_logits(base: FloatArray, contexts: FloatArray, ids: IdArray, changes: Snapshot) -> FloatArray:
-    """Logits [B, m] of `ids` [B, m]: the bundle's own in `base`, those of changed items in their place."""
-    rows = changes.find_rows(ids)
-    logits: FloatArray = np.where(rows == GONE, np.float32(-np.inf), base)
-    if (rows >= 0).any():
-        scores = np.take_along_axis(changes.score(contexts), np.maximum(rows, 0), axis=1)
-        logits = np.where(rows >= 0, scores, logits)
-    return logits
+        corrected: FloatArray = (peak + np.log(rest + more)).astype(np.float32)
+    return np.maximum(corrected, LEAST_NORMALIZER)

@@ -11,7 +11,7 @@ from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import CascadeSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, find_short_rows, write_best
+from shortlist.plans.common.base import DENSE_DIVISOR, Plan, chunk_rows, count_scored, find_short_rows, write_best
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import cover_also, limit_rest
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, find_reaching
@@ -74,7 +74,7 @@ class CascadePlan(Plan):
         return CASCADE_CANDIDATES_PER_K * k > settings.candidates or CASCADE_EXACT_PER_K * k > settings.full_view
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best; `scored` is the number of candidates."""
+        """The k best; `scored` is the number of candidates, under V unless all of them are scored exactly."""
         screen = self.screen(contexts)
         if class_filter.restricts or self.is_wide(k):
             return self.search_widely(contexts, screen, k, class_filter)
@@ -112,7 +112,7 @@ class CascadePlan(Plan):
                 most = limit_rest(logits, inside[0], positions.size, self.order.size)
                 rest = min(screen.tail[row], inside[0] + tail_limit, most)
                 result.log_normalizer[row] = np.logaddexp(inside[0], rest)
-            result.scored[row] = positions.size
+            result.scored[row] = count_scored(positions.size, self.settings.full_view, self.classes)
             write_best(result, row, ids, logits)
         return result
 

@@ -32,6 +32,7 @@ from shortlist.plans.common.base import (
     Plan,
     RunPlan,
     chunk_rows,
+    count_scored,
     find_short_rows,
     run_by_chunks,
     write_best,
@@ -120,7 +121,7 @@ class GroupedPlan(Plan):
         return GROUPED_CANDIDATES_PER_K * k > self.settings.candidates or k > self.order.size
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The k best; `scored` is the number of candidates."""
+        """The k best; `scored` is the number of candidates, under V unless all of them are scored exactly."""
         if self.compiled is not None and k <= MAX_GROUPED_K:
             marked = class_filter.count_marked()
             if not self.searches_marks(k, marked):
@@ -235,7 +236,7 @@ class GroupedPlan(Plan):
             ids, logits, inside = self.rescore_graph(**inputs)
             self.rescore_graph.check_ids(ids, self.classes)
             result.log_normalizer[row] = self.estimate_normalizer(logits, inside, positions.size, tail[row])
-            result.scored[row] = positions.size
+            result.scored[row] = count_scored(positions.size, full_view, self.classes)
             write_best(result, row, ids, logits)
         return result
 

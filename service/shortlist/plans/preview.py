@@ -101,12 +101,14 @@ class PreviewPlan(Plan):
     def normalize(self, preview: FloatArray, ids: IdArray, exact: FloatArray, shift: np.float32) -> np.float32:
         """Log of the sum over exact candidates and previews shifted by `shift`. Overwrites `preview` [V].
 
-        NaN where a preview overflows: its candidates were chosen by no numbers.
+        It is no less than that of the candidates, whose logits may lose an ulp by the shift. NaN where a preview
+        overflows: its candidates were chosen by no numbers.
         """
         if not preview[ids].max() < np.inf:
             return np.float32(np.nan)
         preview[ids] = exact - shift
-        return shift + log_sum_exp(preview)
+        total: np.float32 = np.maximum(shift + log_sum_exp(preview), log_sum_exp(exact.copy()))
+        return total
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         """Logits [B, V]: candidates exact, the rest previewed and shifted by `tail_shift`."""

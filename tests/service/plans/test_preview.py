@@ -66,3 +66,11 @@ def test_short_contexts_are_not_given_the_tail_of_long_ones(tmp_path, bias):
         top = head.topk(rows, 5)
         exact = np.take_along_axis(logprobs_of(dense, rows), top.ids, axis=1)
         assert np.abs(top.logprobs - exact).max() < nats
+
+
+def test_no_log_probability_is_over_0(head):
+    """A shift that is taken off exact logits and added to their sum loses an ulp of either."""
+    ids, shift = np.array([1]), np.float32(23.850971)
+    for logit in np.random.default_rng(0).uniform(100, 200, 50).astype(np.float32):
+        preview = np.full(3, -1e3, np.float32)
+        assert head.plan.normalize(preview, ids, np.array([logit]), shift) >= logit

@@ -36,7 +36,7 @@ from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
 from .answers import GroupAnswers, SearchPlan
-from .effort import Search, make_search
+from .effort import Search, limit_scored, make_search
 from .tables import Tables, make_struct
 
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
@@ -68,9 +68,10 @@ class CompiledSearch:
     def __call__(
         self, contexts: FloatArray, search: Search, class_filter: ClassFilter, features: FloatArray | None = None
     ) -> PlanResult:
-        """Search `contexts` [B, d] float32; `scored` is the number of candidates of the last look.
+        """Search `contexts` [B, d] float32; `scored` is the number of the last look's candidates.
 
-        features: [B, EFFORT_FEATURES], gets what the last look tells of each row.
+        It is under V unless all classes are scored exactly. features: [B, EFFORT_FEATURES], gets what the
+        last look tells of each row.
         """
         rows, result = len(contexts), empty_result(len(contexts), search.k)
         if rows and search.k:
@@ -82,6 +83,7 @@ class CompiledSearch:
             arguments = self.pointer, make_search(search), lists, *map(point_at, arrays), last
             self.threaded_rows(partial(self.fill_some, *arguments), rows)
             result.risk = to_probability(odds)
+            np.minimum(result.scored, limit_scored(search, self.tables.places.size), out=result.scored)
         return result
 
     def open_row_answers(self, max_k: int, max_rows: int, plan: SearchPlan) -> GroupAnswers:

@@ -234,6 +234,11 @@ def write_best(result: PlanResult, row: int, ids: IdArray, logits: FloatArray) -
     result.ids[row], result.logits[row] = ids[best], logits[best]
 
 
+def count_scored(candidates: int, exact: int, classes: int) -> int:
+    """`scored` of a row with so many `candidates`, of which `exact` are scored exactly: V says that all V were."""
+    return candidates if exact >= classes else min(candidates, classes - 1)
+
+
 def find_short_rows(result: PlanResult) -> list[int]:
     """The rows of `result` for which `write_best` had fewer than k classes."""
     short: list[int] = (result.ids[:, 0] == NO_CLASS).nonzero()[0].tolist()

@@ -58,6 +58,8 @@ def keep_nucleus(scores: DoubleArray, share: float) -> DoubleArray:
     if share >= 1 or not scores.size:
         return scores
     order = np.argsort(-scores, kind="stable")
+    if scores[order[0]] == -np.inf:
+        return scores
     powers = np.exp(scores[order] - scores[order[0]])
     before = np.cumsum(powers) - powers
     kept = scores.copy()

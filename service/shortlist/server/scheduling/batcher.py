@@ -23,6 +23,9 @@ TASK_SECONDS_AVERAGE = ClippedAverage(
     recent_weight=1 - 0.9, clip=2.0
 )  # a batch that took longer than that met a busy system
 LONE_INLINE = 3  # times as long is computed in the event loop where a thread would gain nothing by gathering rows
+# What one client's draws take varies by far more, and their batches are to stay short
+DRAW_SECONDS_AVERAGE = ClippedAverage(recent_weight=0.5, clip=8.0)
+MAX_LONE_SECONDS = 0.05  # that a batch is expected to take of rows that gain nothing by being gathered
 MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
 
 
@@ -92,7 +95,7 @@ class Batcher:
         seconds = time.perf_counter() - start
         rows = task.rows
         if rows:
-            self.note_row_seconds(task.kind, rows, seconds)
+            self.note_row_seconds(task, rows, seconds)
         if self.admission is not None:
             self.admission.note_batch(rows, seconds)
         return Computation(result, seconds, 0.0, time.perf_counter(), rows)
@@ -134,7 +137,7 @@ class Batcher:
             self.timer = None
         if self.busy or not self.queue.rows:
             return
-        batch = self.queue.take(self.batch_rows)
+        batch = self.queue.take(self.batch_rows, MAX_LONE_SECONDS, self.estimate_lone_row)
         now = time.perf_counter()
         for entry in batch:
             entry.compute_start = entry.compute_start or now
@@ -189,15 +192,21 @@ class Batcher:
         rows = sum(each.rows for each in slices)
         kinds = {each.task.kind for each in slices}
         if len(kinds) == 1:
-            self.note_row_seconds(kinds.pop(), rows, seconds)
+            self.note_row_seconds(slices[0].task, rows, seconds)
         if self.admission is not None:
             self.admission.note_batch(rows, seconds)
         self.notify(rows, requests, seconds)
 
-    def note_row_seconds(self, kind: Hashable, rows: int, seconds: float) -> None:
+    def note_row_seconds(self, task: Task, rows: int, seconds: float) -> None:
         """Take into account what a row of one kind of task takes, as far as so many rows together tell."""
-        if rows <= MAX_TELLING_ROWS or kind not in self.row_seconds:
-            self.row_seconds[kind] = TASK_SECONDS_AVERAGE.update(self.row_seconds.get(kind, 0.0), seconds / rows)
+        kind, are_draws = task.kind, task.is_lone and task.separate
+        if are_draws or rows <= MAX_TELLING_ROWS or kind not in self.row_seconds:
+            average = DRAW_SECONDS_AVERAGE if are_draws else TASK_SECONDS_AVERAGE
+            self.row_seconds[kind] = average.update(self.row_seconds.get(kind, 0.0), seconds / rows)
+
+    def estimate_lone_row(self, task: Task) -> float:
+        """The seconds that a row of the task is expected to take; 0 where rows gain by being gathered."""
+        return self.row_seconds.get(task.kind, MAX_LONE_SECONDS / MAX_TELLING_ROWS) if task.is_lone else 0.0
 
     def forget_speed(self) -> None:
         """Forget how long rows took: another head computes from now on."""

@@ -6,7 +6,9 @@ Nobody waits for the whole of another's large request: a turn is of at most `TUR
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +42,12 @@ class QueuedTask:
         return self.task.rows - self.rows_started
 
 
+def ignore_seconds(task: Task) -> float:
+    """No time: the default where rows alone are counted."""
+    del task
+    return 0.0
+
+
 class FairQueue:
     """Tasks with rows left. rows: of all of them."""
 
@@ -65,12 +73,21 @@ class FairQueue:
             self.rows -= entry.rows_left
             self.drop_empty(entry.priority, entry.client)
 
-    def take(self, rows: int) -> dict[QueuedTask, Slice]:
-        """Up to `rows` rows to compute next, each task's in one slice; they count as started."""
+    def take(
+        self, rows: int, seconds: float = math.inf, estimate: Callable[[Task], float] = ignore_seconds
+    ) -> dict[QueuedTask, Slice]:
+        """Up to `rows` rows to compute next, each task's in one slice; they count as started.
+
+        No more follow rows that are expected to take `seconds`, by what a row of a task takes as `estimate` says.
+        """
         slices: dict[QueuedTask, Slice] = {}
-        while rows > 0 and self.levels:
+        while rows > 0 and seconds > 0 and self.levels:
             entry = self.pop_next()
+            row_seconds = estimate(entry.task)
             count = min(TURN_ROWS, entry.rows_left, rows)
+            if row_seconds * count > seconds:
+                count = math.ceil(seconds / row_seconds)
+            seconds -= row_seconds * count
             start = slices[entry].start if entry in slices else entry.rows_started
             entry.rows_started += count
             slices[entry] = Slice(entry.task, start, entry.rows_started)

@@ -30,7 +30,7 @@ class SampleTask:
     class_filter: ClassFilter
     bias: Bias | None
     separate: bool = True
-    is_lone: bool = False
+    is_lone: bool = True
     width: int = 0
     k: int = 0
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from shortlist.errors import BadInput, TimedOut
-from shortlist.server.scheduling.batcher import Batcher
+from shortlist.server.scheduling.batcher import MAX_TELLING_ROWS, Batcher
 from shortlist.server.scheduling.fair_queue import TURN_ROWS
 
 from .stepped_pool import DoublingTask, SteppedPool, outcome, settle, step_to_end
@@ -162,4 +162,27 @@ def test_work_that_gains_nothing_by_gathering_stays_longer_in_the_event_loop():
             assert batcher.fits_inline(DoublingTask(1)) == gathers
             assert batcher.fits_inline(DoublingTask(1, is_lone=True)) == is_lone
 
+    asyncio.run(scenario())
+
+
+def test_rows_that_gain_nothing_by_gathering_make_short_batches(monkeypatch):
+    """So that nobody waits for 64 dear rows of another; also where rows were cheap until now."""
+    row_seconds = [0.0004]
+
+    def compute(slices):
+        return [each.task.expected for each in slices], row_seconds[0] * sum(each.rows for each in slices)
+
+    async def scenario():
+        pool, sizes = SteppedPool(), []
+        batcher = Batcher(pool, 64, notify=lambda rows, *_: sizes.append(rows))
+        batcher.submit(DoublingTask(1000, separate=True, is_lone=True))
+        for row_seconds[0] in (0.0004, 0.02, 0.02, 0.02, 0.02, 0.02, 0.02):
+            await settle(batcher)
+            pool.step()
+        await settle(batcher)
+        assert sizes[:2] == [MAX_TELLING_ROWS, 64]
+        assert sizes[-1] == 3
+        assert sorted(sizes[1:], reverse=True) == sizes[1:]
+
+    monkeypatch.setattr("shortlist.server.scheduling.batcher.compute_batch", compute)
     asyncio.run(scenario())

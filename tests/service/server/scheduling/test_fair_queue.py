@@ -158,3 +158,18 @@ class Turns(RuleBasedStateMachine):
 
 
 TestTurns = Turns.TestCase
+
+
+def test_a_batch_ends_with_the_row_that_exhausts_its_seconds(line):
+    dear, cheap = line(100, "a"), line(1, "b")
+    seconds = {dear.task: 0.02, cheap.task: 0.001}
+    queue = queue_of(dear)
+    first = queue.take(64, 0.05, seconds.__getitem__)
+    assert [piece.stop for piece in first.values()] == [3]
+    queue.push(cheap)
+    assert [piece.rows for piece in queue.take(64, 0.05, seconds.__getitem__).values()] == [3]
+    third = queue.take(64, 0.05, seconds.__getitem__)
+    assert [piece.rows for piece in third.values()] == [1, 3]
+    assert cheap in third
+    assert [piece.rows for piece in queue.take(64, 0.001, seconds.__getitem__).values()] == [1]
+    assert queue.rows == 100 - 10
