@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -64,7 +65,10 @@ async def recall(request: Request, name: str, version: str | None = None) -> Res
         contexts = await asyncio.to_thread(read_contexts, body, headers.get(JSON_LENGTH), head.manifest.dim, limit)
         served_model.size_limits.check(TopKQuery(contexts, 1))
         served_model.admission.pass_rows(len(contexts), service.settings.request_timeout, client)
-        return make_json_response(describe_recall(await service.monitor.evaluate(head, contexts)))
+        with contextlib.suppress(ClientDisconnect):
+            evaluation = await service.monitor.evaluate(head, contexts, request.receive)
+            return make_json_response(describe_recall(evaluation))
+        return Response()  # which nobody reads
 
 
 def read_contexts(body: bytes, header: bytes | None, dim: int, json_limit: int) -> Array:
