@@ -8,8 +8,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from shortlist.core.arrays import Array
 from shortlist.errors import NotReady, Overloaded
@@ -54,6 +57,7 @@ class Monitor:
         self.react, self.change_answers = react, change_answers
         self.budget = CpuBudget(settings.precision_cpu, count_available_threads())
         self.thread = ThreadPoolExecutor(1, "precision")
+        self.evaluation_thread = ThreadPoolExecutor(1, "evaluation")  # of its own: served rows do not wait for it
         self.wake = asyncio.Event()
         self.turns = self.evaluations = 0
         self.folder = open_folder(settings)
@@ -119,20 +123,33 @@ class Monitor:
         await self.act(precision, precision.add(samples, figures))
         return True
 
-    async def evaluate(self, head: Head, contexts: Array) -> Evaluation:
-        """The figures of `head` on contexts [n, d], one evaluation after the other; raises BadInput, Overloaded."""
+    async def evaluate(self, head: Head, contexts: Array, receive: Receive) -> Evaluation:
+        """The figures of `head` on contexts [n, d], one evaluation after the other, for a client that waits for them.
+
+        receive: of its request, whose body is read. Raises BadInput, Overloaded, and ClientDisconnect where it left.
+        """
         if self.evaluations >= MAX_EVALUATIONS:
             raise Overloaded(f"{self.evaluations} evaluations run or wait: ask again in 5 s", retry_after=5)
         self.evaluations += 1
+        disconnect = asyncio.ensure_future(receive())  # after the body, all that can come is that the client leaves
+        loop = asyncio.get_running_loop()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, self.evaluate_rows, head, contexts)
+            return await loop.run_in_executor(self.evaluation_thread, self.evaluate_rows, disconnect, head, contexts)
         finally:
+            disconnect.cancel()
             self.evaluations -= 1
 
-    def evaluate_rows(self, head: Head, contexts: Array) -> Evaluation:
-        """The same in the thread; raises NotReady where the server stops meanwhile."""
-        self.check_open()
-        return evaluate(head, contexts, progress=lambda *_: self.check_open())
+    def evaluate_rows(self, disconnect: asyncio.Future[Any], head: Head, contexts: Array) -> Evaluation:
+        """The same in its thread; raises NotReady once the server stops, ClientDisconnect once `disconnect` is done."""
+
+        def check(*rows: int) -> None:
+            del rows
+            self.check_open()
+            if disconnect.done():
+                raise ClientDisconnect
+
+        check()
+        return evaluate(head, contexts, progress=check)
 
     def check_open(self) -> None:
         """Raise NotReady where the server stops."""
@@ -151,6 +168,7 @@ class Monitor:
     async def close(self) -> None:
         """Measure nothing more, and write what is kept, unless what is measured now takes too long."""
         self.is_closed = True
+        self.evaluation_thread.shutdown(wait=False, cancel_futures=True)
         writing = None
         if self.folder is not None:
             writing = asyncio.get_running_loop().run_in_executor(self.thread, self.folder.write)

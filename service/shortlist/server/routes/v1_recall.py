@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from shortlist.core.arrays import Array, check_dimensions, parse_float_rows
@@ -34,7 +36,7 @@ class Recall(BaseModel):
     model: str
     version: int
     rows: int
-    precision: dict[int, Share] | None = Field(description="P@k by k, of requests for ten classes")
+    precision: dict[int, Share] | None = Field(description="P@k by k, of requests for k classes")
     promised: dict[int, float] | None = Field(description="what the export measured")
     logprob_error: dict[str, float] | None = Field(description="|error| of log-probabilities, nats: mean, max, ...")
     missing: list[str] = Field(description="which figures cannot be had, and why")
@@ -56,7 +58,10 @@ async def recall(request: Request, name: str, version: str | None = None) -> Res
         contexts = await run_decoder(service, body, hold, partial(read_contexts, body, head.manifest.dim))
         served_model.size_limits.check(TopKQuery(contexts, 1))
         served_model.admission.pass_rows(len(contexts), service.settings.request_timeout, hold.client)
-        return make_json_response(describe_recall(await service.monitor.evaluate(head, contexts)))
+        with contextlib.suppress(ClientDisconnect):
+            evaluation = await service.monitor.evaluate(head, contexts, request.receive)
+            return make_json_response(describe_recall(evaluation))
+        return Response()  # which nobody reads
 
 
 def read_contexts(body: Body, dim: int) -> Array:
