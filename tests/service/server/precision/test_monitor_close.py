@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import Future
 
 import pytest
 from shortlist.errors import NotReady
@@ -65,5 +66,5 @@ def test_an_evaluation_ends_after_the_rows_that_it_is_at(tmp_path, monkeypatch):
     monkeypatch.setattr(monitors, "evaluate", evaluate)
     for _ in range(2):
         with pytest.raises(NotReady, match="the server stops"):
-            monitor.evaluate_rows("head", [])
+            monitor.evaluate_rows(Future(), "head", [])
     assert calls == ["head"]

@@ -18,7 +18,7 @@ WAIT_SECONDS = 30.0
 def monitor():
     monitor = Monitor(Settings(), lambda: [], lambda: False, None, None)
     yield monitor
-    monitor.close()
+    asyncio.run(monitor.close())
 
 
 async def stay():
