@@ -51,6 +51,8 @@ class SearchTask:
 
     @property
     def argument_bytes(self) -> int:
+        if not self.separate:
+            return self.contexts.nbytes
         bias = 0 if self.bias is None else self.bias.nbytes
         packed = count_packed_bytes(self.class_filter, self.rows)
         return self.contexts.nbytes + self.class_filter.nbytes + packed + bias
@@ -65,6 +67,8 @@ class SearchTask:
 
     def search(self) -> PlanResult:
         """The k best of all rows."""
+        if not self.separate:
+            return self.head.run(self.plan, self.contexts, self.k, self.class_filter, None)
         return self.search_rows(0, self.rows)
 
     def compute_slices(self, slices: Sequence[Slice]) -> list[PlanResult]:
