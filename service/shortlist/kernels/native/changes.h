@@ -9,7 +9,7 @@ enum {
     MOST_ALIKE = 1024             /* previews, equal ones among them; beside more, none is exact */
 };
 
-#define DOUBTFUL_ESTIMATE 1e-4 /* as in items/search.py */
+#define DOUBTFUL_ESTIMATE 1e-4 /* of a normaliser that is left: less is rounding, and summed anew by items/search.py */
 #define PREVIEW_SLACK 1.001f   /* float32 sums are off by far less than that of what they bound */
 
 /* What was scored of a set. logits: exact ones [count] of the rows at `places`, of the first rows where that is NULL.
