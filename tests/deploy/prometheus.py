@@ -92,6 +92,13 @@ class RunningPrometheus:
         """The series that an expression gives now."""
         return self.ask("query", query=expression)["result"]
 
+    def wait_for_scrape(self) -> None:
+        """Wait until a target is up: before the first scrape, seconds after the start, no target is there at all."""
+        end = time.monotonic() + START_SECONDS
+        while not self.query("up == 1"):
+            assert time.monotonic() < end, "no target was scraped"
+            time.sleep(0.1)
+
     def list_firing(self) -> list[dict[str, str]]:
         """The labels of the alerts that fire."""
         return [alert["labels"] for alert in self.ask("alerts")["alerts"] if alert["state"] == "firing"]

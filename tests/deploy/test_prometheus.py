@@ -91,6 +91,7 @@ def ask_calmly(server, turn):
 def calm_prometheus(calm_server, tmp_path_factory):
     """A Prometheus that scrapes it under a little load."""
     with RunningPrometheus(tmp_path_factory.mktemp("prometheus"), [calm_server.url.removeprefix("http://")]) as own:
+        own.wait_for_scrape()
         for turn in range(CALM_ROUNDS):
             ask_calmly(calm_server, turn)
             time.sleep(1)

@@ -43,7 +43,7 @@ def test_no_promise_is_made_where_none_is_asked_for_and_where_contexts_are_few(t
     manifest = make_promise_head(tmp_path, contexts[:rows], options).manifest
     assert manifest.settings.promise is None
     assert manifest.settings.effort == ()
-    assert [note for note in manifest.provenance.get("notes", []) if "promise" in note] == notes
+    assert [note for note in manifest.provenance.get("notes", []) if "no promise" in note] == notes
 
 
 def test_a_promise_of_few_contexts_is_kept(tmp_path):
