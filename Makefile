@@ -134,7 +134,7 @@ clean:  ## remove what was built, the virtual environment too
 	rm -rf build $(VENV) $(NATIVE)
 
 # Where there is no C compiler, everything else is made all the same.
-$(NATIVE): $(wildcard service/shortlist/kernels/native/*.[ch]) service/shortlist/kernels/native/build.py
+$(NATIVE): $(wildcard $(addprefix service/shortlist/kernels/native/,*.[ch] */*.[ch])) service/shortlist/kernels/native/build.py
 	@$(PYTHON) service/shortlist/kernels/native/build.py || echo "graphs answer in place of compiled loops" >&2
 
 setup test test-fast test-long demo recommend playground serve bench bench-domains bench-catalogue bench-exact bench-kernels bench-decoding bench-generate bench-scale bench-http bench-client bench-changes bench-peers soak fuzz reproduce: $(NATIVE)

@@ -5,6 +5,7 @@ import importlib
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,11 @@ def test_folders_are_read_at_one_glance(parent):
     }
     assert sizes
     assert {folder: modules for folder, modules in sizes.items() if modules > MOST_MODULES} == {}
+
+
+def test_folders_of_c_are_read_at_one_glance():
+    sizes = Counter(str(path.parent.relative_to(ROOT)) for path in list_c_sources())
+    assert {folder: files for folder, files in sizes.items() if files > MOST_MODULES} == {}
 
 
 @pytest.mark.parametrize("parent", [*PACKAGES, "tests"])

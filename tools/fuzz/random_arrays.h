@@ -2,7 +2,7 @@
 #ifndef SHORTLIST_RANDOM_ARRAYS_H
 #define SHORTLIST_RANDOM_ARRAYS_H
 
-#include "../../service/shortlist/kernels/native/kernels.h"
+#include "kernels.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -21,7 +21,7 @@ LIBRARY_NAME = "libshortlist_kernels.so"
 # No product and sum become one step, so that all targets give the same bits; nothing reads errno or float exceptions.
 FLAGS = (
     "-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-pthread",
-    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", f"-I{SOURCE_FOLDER}",
 )  # fmt: skip
 X86_TARGETS = {
     "avx512vnni": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mbmi",
@@ -41,8 +41,9 @@ class CompilerMissing(Exception):
 def hash_sources() -> str:
     """Return a hash of all sources of the library, which it is built with."""
     digest = sha256()
-    for path in sorted([*SOURCE_FOLDER.glob("*.[ch]"), Path(__file__)]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted([*SOURCE_FOLDER.rglob("*.[ch]"), Path(__file__)]):
+        name = path.relative_to(SOURCE_FOLDER).as_posix()
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -61,13 +62,14 @@ def knows_flags(compiler: list[str], flags: tuple[str, ...]) -> bool:
 
 
 def list_objects(machine: str, compiler: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return the flags of each source file, by its name without suffix; targets that it does not know are left out."""
+    """Return the flags of each source file, by its path without suffix; targets that it does not know are left out."""
     targets = {"portable": ()} | {
         name: flags for name, flags in TARGETS_BY_MACHINE.get(machine, {}).items() if knows_flags(compiler, flags)
     }
     names = (f"-DHAS_{name.upper()}" for name in targets)
-    return {"dispatch": (f'-DSOURCE_HASH="{hash_sources()}"', *names), "pool": (), "memory": ()} | {
-        f"target_{name}": flags for name, flags in targets.items()
+    dispatch = (f'-DSOURCE_HASH="{hash_sources()}"', *names)
+    return {"dispatch": dispatch, "system/pool": (), "system/memory": ()} | {
+        f"targets/{name}": flags for name, flags in targets.items()
     }
 
 
@@ -78,7 +80,7 @@ def compile_objects(compiler: str, machine: str, folder: Path, *more: str) -> li
     """
     command, objects = compiler.split(), []
     for name, flags in list_objects(machine, command).items():
-        objects.append(f"{folder}/{name}.o")
+        objects.append(str(folder / f"{Path(name).name}.o"))
         run([*command, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
     return objects
 

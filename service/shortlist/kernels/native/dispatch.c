@@ -1,6 +1,6 @@
 /* Chooses a target by what the processor has and the operating system saves and restores. */
 #include "kernels.h"
-#include "parts.h"
+#include "targets/parts.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define SHORTLIST_LISTS_H
 
 #include "kernels.h"
-#include "vectors.h"
+#include "primitives/vectors.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 #ifndef SHORTLIST_ROW_ANSWERS_H
 #define SHORTLIST_ROW_ANSWERS_H
 
-#include "pool.h"
-#include "vectors.h"
+#include "primitives/vectors.h"
+#include "system/pool.h"
 
 #include <math.h>
 #include <stdlib.h>

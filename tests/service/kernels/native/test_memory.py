@@ -19,7 +19,8 @@ def memory(tmp_path_factory):
         pytest.skip(str(error))
     path = tmp_path_factory.mktemp("memory") / "memory.so"
     flags = [flag for flag in FLAGS if not flag.startswith("-fvisibility")]
-    subprocess.run([*compiler.split(), *flags, "-shared", str(SOURCE_FOLDER / "memory.c"), "-o", str(path)], check=True)
+    source = SOURCE_FOLDER / "system/memory.c"
+    subprocess.run([*compiler.split(), *flags, "-shared", str(source), "-o", str(path)], check=True)
     library = CDLL(str(path))
     library.take_memory.restype, library.take_memory.argtypes = c_void_p, [c_int64]
     library.give_memory.restype, library.give_memory.argtypes = None, [c_void_p]

@@ -1,0 +1,67 @@
+/* Rows of plan `grouped`, from contexts of which nothing is known to their answers. */
+#ifndef SHORTLIST_GROUPED_ANSWERS_H
+#define SHORTLIST_GROUPED_ANSWERS_H
+
+#include "grouped/search.h"
+#include "row_answers.h"
+
+struct group_answers {
+    const struct request *request;
+    struct row_answers rows;
+};
+
+/* Log-odds of a miss that stand for a row which is left to exact answers: of SURE_MISS in plans/grouped.py. */
+#define SURE_MISS_ODDS 6.9f
+#define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
+
+/* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */
+static int are_ids(const int64_t *list, int64_t count, int64_t ids) {
+    int all = 1;
+    for (int64_t i = 0; list && i < count; i++) all &= list[i] >= -1 && list[i] < ids;
+    return all;
+}
+
+/* The same of the lists of `rows` rows. */
+static int are_lists(const struct lists *lists, int64_t rows, int64_t ids) {
+    return are_ids(lists->allow, (lists->allow_step ? rows : 1) * lists->allow_size, ids) &&
+           are_ids(lists->ban, (lists->ban_step ? rows : 1) * lists->ban_size, ids);
+}
+
+/* Finishes the rows `first` to `last` - 1, but for those that are left to exact answers, which are marked; returns 0
+ * where another one has no answer. */
+static int finish_or_leave(const struct row_answers *rows, int64_t first, int64_t last) {
+    int all = 1;
+    for (int64_t row = first; row < last; row++)
+        if (rows->odds[row] > SURE_MISS_ODDS)
+            rows->scored[row] = LEFT_ROW;
+        else
+            all &= finish_answer(rows, row);
+    return all;
+}
+
+/* A part: the rows `first` to `last` - 1. */
+static int answer_part_of_groups(void *shared, int64_t part) {
+    const struct group_answers *answers = shared;
+    const struct row_answers *rows = &answers->rows;
+    int64_t first = part * rows->part_rows, last = end_part(rows, part);
+    const struct request *request = answers->request;
+    return search_rows(request->head, request->search, request->lists, rows->contexts, rows->ids, rows->logprobs,
+                       rows->normalizers, rows->scored, rows->odds, NULL, first, last) &&
+           finish_or_leave(rows, first, last);
+}
+
+static int64_t answer_rows_of_groups(const struct request *request, const float *contexts, int64_t *ids) {
+    struct group_answers answers = {.request = request};
+    const struct grouped *head = request->head;
+    const struct grouped_search *search = request->search;
+    if (!are_finite(contexts, request->rows * head->dim) ||
+        (request->lists && !are_lists(request->lists, request->rows, head->ids)) ||
+        !open_answers(&answers.rows, request, contexts, search->k, ids))
+        return 0;
+    struct shared_work work = {answer_part_of_groups, &answers, answers.rows.parts};
+    int64_t done = run_parts(&work, request->threads);
+    free(answers.rows.normalizers);
+    return done;
+}
+
+#endif

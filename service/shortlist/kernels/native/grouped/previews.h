@@ -1,0 +1,252 @@
+/* The candidates of a row in plan `grouped`: groups are opened by their centres, the classes in them previewed by the
+ * columns that groups are compared by, and the best blocks of them by all columns.
+ */
+#ifndef SHORTLIST_GROUPED_PREVIEWS_H
+#define SHORTLIST_GROUPED_PREVIEWS_H
+
+#include "grouped/scratch.h"
+#include "primitives/digits.h"
+#include "primitives/select.h"
+
+enum {
+    PREFETCH_BLOCKS = 16, /* how many ahead of the current one */
+    MIN_COARSE_LINES = 4, /* of 2 bits, as in the models' `grouped` */
+};
+#define MIN_ROW_SCALE 1e-30f /* of the units that biases are taken in, so that none becomes infinite */
+
+/* The products of the projection's columns and a context. The digits are finer than the levels that `projected` is
+ * rounded to later, unless one number of the context is hundreds of times the others. */
+static void project_context(const struct grouped *head, struct digit_steps steps, const struct scratch *scratch) {
+    struct int8_columns columns = {head->projection, head->projection_scale, head->projection_blocks,
+                                   head->projection_lines};
+    multiply_columns(&columns, scratch->coarse, scratch->fine, steps, scratch->projected);
+}
+
+/* (weights @ levels - shift) * scale of one block. */
+INLINE void score_block(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift, const float *scale,
+                        float *scores) {
+    int32_t sums[LANES];
+    multiply_block(weights, levels, lines, sums);
+    for (int64_t i = 0; i < LANES; i += WIDTH)
+        store_floats(scores + i, convert_ints(load_ints(sums + i) - shift) * load_floats(scale + i));
+}
+
+/* The same, added to `scores`. */
+INLINE void add_scores(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift, const float *scale,
+                       float *scores) {
+    float more[LANES];
+    score_block(weights, levels, lines, shift, scale, more);
+    for (int64_t i = 0; i < LANES; i += WIDTH)
+        store_floats(scores + i, load_floats(scores + i) + load_floats(more + i));
+}
+
+/* The same for 2-bit weights u that stand for 2 u - 3, added to `scores`. */
+INLINE void add_two_bit_scores(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift,
+                               const float *scale, float *scores) {
+    int32_t sums[LANES];
+    multiply_two_bit_block(weights, levels, lines, sums);
+    for (int64_t i = 0; i < LANES; i += WIDTH) {
+        floats more = convert_ints(2 * load_ints(sums + i) - shift) * load_floats(scale + i);
+        store_floats(scores + i, load_floats(scores + i) + more);
+    }
+}
+
+/* Scores of the groups' centres: the first columns, which are much the largest, have a scale of their own. */
+static void score_groups(const struct grouped *head, float row_scale, const struct scratch *scratch) {
+    int64_t lines = head->centre_lines, wide = head->preview_lines < lines ? head->preview_lines : lines;
+    const int8_t *levels = scratch->levels, *fine_levels = levels + wide * LANE_BYTES;
+    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, wide * LANE_BYTES);
+    int32_t fine_shift = WEIGHT_ZERO_POINT * sum_levels(fine_levels, (lines - wide) * LANE_BYTES);
+    for (int64_t i = 0; i < head->centre_blocks; i++) {
+        const uint8_t *weights = head->centres + i * lines * LINE_BYTES;
+        float *scores = scratch->groups + LANES * i;
+        score_block(weights, levels, wide, shift, head->centre_scale + LANES * i, scores);
+        if (wide < lines)
+            add_scores(weights + wide * LINE_BYTES, fine_levels, lines - wide, fine_shift,
+                       head->centre_fine_scale + LANES * i, scores);
+    }
+    for (int64_t i = 0; i < head->groups; i++)
+        scratch->groups[i] = (scratch->groups[i] + head->raises[i]) * row_scale + head->reach[i];
+}
+
+/* Writes first, first + 1, ..., end - 1 to `numbers`, up to LANES more behind these; returns how many. Whole vectors,
+ * nearly always one: the end of a loop over single ones cannot be guessed. */
+INLINE int64_t write_range(int64_t first, int64_t end, int32_t *numbers) {
+    int64_t number = first;
+    do
+        for (int part = 0; part < (int)PARTS; part++) {
+            ints some = count_lanes((int32_t)(WIDTH * part)) + (int32_t)number;
+            memcpy(numbers + number - first + WIDTH * part, &some, sizeof some);
+        }
+    while (end - number > LANES && (number += LANES));
+    return end - first;
+}
+
+/* Writes the blocks of the best groups to block_ids; returns how many. The groups' scores are there. */
+static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch) {
+    int64_t count = 0;
+    float threshold = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
+    int64_t reaching = select_reaching(scratch->groups, head->groups, threshold, scratch->positions);
+    for (int64_t i = 0; i < reaching; i++) {
+        int32_t group = scratch->positions[i];
+        count += write_range(head->group_blocks[group], head->group_blocks[group + 1], scratch->block_ids + count);
+    }
+    return count;
+}
+
+/* Writes the blocks that hold permitted classes to block_ids; returns how many. restricted: whether there are lists. */
+static int64_t open_all_groups(const struct grouped *head, int restricted, const struct scratch *scratch) {
+    int64_t count = 0;
+    for (int64_t block = 0; block < head->blocks; block++) {
+        scratch->block_ids[count] = (int32_t)block;
+        count += !restricted || scratch->block_permitted[block] > 0;
+    }
+    return count;
+}
+
+/* Adds `raise_share` of the raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that
+ * is not permitted, get -inf. */
+INLINE void finish_block(const struct grouped *head, int64_t block, float raise_share, float inverse_scale,
+                         const uint8_t *permitted, float *scores) {
+    for (int64_t i = 0; i < LANES; i += WIDTH) {
+        ints is_filled = count_lanes((int32_t)i) < repeat_int(head->filled[block]);
+        floats raise = load_floats(head->preview_raise + LANES * block + i) * repeat_float(raise_share);
+        floats raised = load_floats(scores + i) + raise;
+        if (head->bias) raised += load_floats(head->bias + LANES * block + i) * repeat_float(inverse_scale);
+        store_floats(scores + i, choose_floats(is_filled, raised, repeat_float(-INFINITY)));
+    }
+    if (permitted)
+        for (int lane = 0; lane < LANES; lane++)
+            scores[lane] = permitted[LANES * block + lane] ? scores[lane] : -INFINITY;
+}
+
+/* Which two-bit lines of every block a pass multiplies, and what their zero point adds to the sums. */
+struct line_range {
+    int64_t first, count;
+    int32_t shift;
+};
+
+static struct line_range find_lines(const struct grouped *head, const int8_t *levels, int64_t first, int64_t last) {
+    int64_t columns = WEIGHTS_PER_BYTE * LANE_BYTES;
+    const int8_t *fine_levels = levels + head->preview_lines * LANE_BYTES;
+    return (struct line_range){first, last - first,
+                               TWO_BIT_MAX * sum_levels(fine_levels + first * columns, (last - first) * columns)};
+}
+
+/* Adds the products of some two-bit lines of a block's record to `scores`. */
+INLINE void add_lines(const struct grouped *head, const uint8_t *record, const int8_t *levels, struct line_range range,
+                      float *scores) {
+    const uint8_t *weights = record + (2 + head->preview_lines + range.first) * LINE_BYTES;
+    const int8_t *fine_levels = levels + (head->preview_lines + WEIGHTS_PER_BYTE * range.first) * LANE_BYTES;
+    if (range.count)
+        add_two_bit_scores(weights, fine_levels, range.count, range.shift, (const float *)record + LANES, scores);
+}
+
+/* Previews of the classes of the first `count` blocks of block_ids, by all columns in int8 and some in 2 bits. */
+static void score_previews(const struct grouped *head, int64_t count, float raise_share, float row_scale,
+                           struct line_range range, const uint8_t *permitted, const struct scratch *scratch) {
+    int64_t lines = head->preview_lines, size = (2 + lines + head->two_bit_lines) * LINE_BYTES;
+    int64_t read_size = (2 + lines + range.count) * LINE_BYTES;
+    const int8_t *levels = scratch->levels;
+    int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, lines * LANE_BYTES);
+    float inverse_scale = row_scale > MIN_ROW_SCALE ? 1 / row_scale : 1 / MIN_ROW_SCALE;
+    for (int64_t i = 0; i < count; i++) {
+        const uint8_t *record = head->previews + scratch->block_ids[i] * size;
+        float *scores = scratch->scores + LANES * i;
+        if (i + PREFETCH_BLOCKS < count) {
+            prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
+            prefetch_bytes(head->preview_raise + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, LINE_BYTES);
+        }
+        score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
+        add_lines(head, record, levels, range, scores);
+        int64_t block = scratch->block_ids[i];
+        int whole = !permitted || scratch->block_permitted[block] == head->filled[block];
+        finish_block(head, block, raise_share, inverse_scale, whole ? NULL : permitted, scores);
+    }
+}
+
+/* The largest score of each of the first `count` blocks of block_ids, to block_scores, and how many classes they hold,
+ * of lists only those permitted, to block_sizes. */
+static void find_block_peaks(const struct grouped *head, int64_t count, int restricted, const struct scratch *scratch) {
+    const int32_t *sizes = restricted ? scratch->block_permitted : head->filled;
+    for (int64_t i = 0; i < count; i++) {
+        scratch->block_scores[i] = find_largest_lane(scratch->scores + LANES * i);
+        scratch->block_sizes[i] = sizes[scratch->block_ids[i]];
+    }
+}
+
+/* Keeps the best of the first `count` blocks, by the largest score in each, until they hold `previewed` classes;
+ * returns how many. */
+static int64_t choose_blocks(const struct grouped *head, int64_t count, int64_t previewed, int restricted,
+                             const struct scratch *scratch) {
+    find_block_peaks(head, count, restricted, scratch);
+    float threshold = find_threshold(scratch->block_scores, scratch->block_sizes, count, previewed,
+                                     previewed / SURPLUS_DIVISOR);
+    int64_t kept = select_reaching(scratch->block_scores, count, threshold, scratch->positions);
+    for (int64_t i = 0; i < kept; i++) {
+        int64_t from = scratch->positions[i];
+        scratch->block_ids[i] = scratch->block_ids[from];
+        if (from > i) memcpy(scratch->scores + LANES * i, scratch->scores + LANES * from, LANES * sizeof(float));
+    }
+    return kept;
+}
+
+/* Adds the lines of `range`, the last ones of each block, to the previews of the first `count` blocks. */
+static void refine_previews(const struct grouped *head, int64_t count, struct line_range range,
+                            const struct scratch *scratch) {
+    int64_t size = (2 + head->preview_lines + head->two_bit_lines) * LINE_BYTES, rest = range.count * LINE_BYTES;
+    for (int64_t i = 0; i < count; i++) {
+        if (i + PREFETCH_BLOCKS < count)
+            prefetch_bytes(head->previews + (scratch->block_ids[i + PREFETCH_BLOCKS] + 1) * size - rest, rest);
+        add_lines(head, head->previews + scratch->block_ids[i] * size, scratch->levels, range,
+                  scratch->scores + LANES * i);
+    }
+}
+
+/* How many two-bit lines hold the columns that groups are compared by, beside those in int8; some lines at least. */
+INLINE int64_t count_coarse_lines(const struct grouped *head) {
+    int64_t lines = (head->centre_lines - head->preview_lines + WEIGHTS_PER_BYTE - 1) / WEIGHTS_PER_BYTE;
+    lines = max_of(lines, MIN_COARSE_LINES);
+    return lines < head->two_bit_lines ? lines : head->two_bit_lines;
+}
+
+/* Previews of the classes of the first `count` blocks: by some columns at first, by all where the best `previewed`
+ * classes are. Returns how many of the blocks are kept. */
+static int64_t preview_blocks(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
+                              const uint8_t *permitted, const struct scratch *scratch, int64_t count) {
+    int64_t coarse = count_coarse_lines(head);
+    const int8_t *levels = scratch->levels;
+    struct line_range range = find_lines(head, levels, 0, coarse);
+    score_previews(head, count, limits->raise_share, row_scale, range, permitted, scratch);
+    int64_t kept = choose_blocks(head, count, limits->previewed, permitted != NULL, scratch);
+    if (coarse < head->two_bit_lines)
+        refine_previews(head, kept, find_lines(head, levels, coarse, head->two_bit_lines), scratch);
+    return kept;
+}
+
+/* The position of a lane of the blocks in block_ids. */
+INLINE int32_t find_opened_position(const struct grouped *head, const struct scratch *scratch, uint32_t lane) {
+    return head->firsts[scratch->block_ids[lane / LANES]] + (int32_t)(lane % LANES);
+}
+
+/* Writes the positions of a row's candidates, ascending, to `positions`; returns how many.
+ *
+ * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
+ * head has. bar: gets the least preview of a candidate. */
+static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
+                                 const uint8_t *permitted, int64_t classes, const struct scratch *scratch, float *bar) {
+    int restricted = permitted != NULL;
+    int64_t blocks = limits->opened < classes ? open_groups(head, limits->opened, scratch)
+                                              : open_all_groups(head, restricted, scratch);
+    blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
+    int32_t *positions = scratch->positions;
+    int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
+    float least, most;
+    for (int64_t i = 0; i < count; i++) scratch->spare[i] = scratch->scores[positions[i]];
+    find_range(scratch->spare, count, &least, &most);
+    *bar = count ? least * row_scale : INFINITY;
+    for (int64_t i = 0; i < count; i++) positions[i] = find_opened_position(head, scratch, positions[i]);
+    return count;
+}
+
+#endif

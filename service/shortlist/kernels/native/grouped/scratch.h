@@ -1,0 +1,93 @@
+/* What a search keeps between its stages, and how that lies in memory. */
+#ifndef SHORTLIST_GROUPED_SCRATCH_H
+#define SHORTLIST_GROUPED_SCRATCH_H
+
+#include "kernels.h"
+#include "primitives/vectors.h"
+#include "system/memory.h"
+
+#include <stdlib.h>
+
+/* Intermediate results of a search, allocated once for all rows of a call. */
+struct scratch {
+    void *memory;
+    int8_t *coarse, *fine;               /* the context in two digits */
+    int8_t *levels;                      /* the projected context in whole numbers */
+    float *rest, *projected;             /* what digits leave of the context; the projected context */
+    float *groups, *block_scores;        /* scores of all groups, and the best in each block */
+    float *scores, *values, *spare;      /* previews; logits of the candidates; what choosing the best overwrites */
+    int32_t *block_ids, *block_sizes;    /* the blocks chosen so far */
+    int32_t *positions, *exact;          /* of the candidates in `order`; indices of those that are scored exactly */
+    uint64_t *places;                    /* of what is scored exactly, as `make_place` makes them */
+    int32_t *first_exact;                /* positions of what the first look scored exactly, where a row has lists */
+    float *first_values;                 /* and their logits */
+    float *forbidden_values;             /* logits of the first look's candidates that the lists forbid */
+    uint8_t *permitted;                  /* of each lane of each block, whether the row's lists permit its class */
+    int32_t *block_permitted;            /* how many classes of each block they permit */
+    int32_t *banned;                     /* of banned classes, position + 1, in its slot or a later one; 0 is empty */
+    const uint8_t *marks;                /* of the lists: [ids], whether a class is permitted; or NULL */
+    int64_t banned_slots;                /* a power of two, most of them empty; 0 without bans */
+};
+
+INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+enum { SLOTS_PER_BAN = 8 }; /* at least: so few are taken that a look into an empty one is foreseen */
+
+/* How many slots `count` banned classes are spread over. */
+INLINE int64_t count_slots(int64_t count) {
+    int64_t slots = 1;
+    while (slots < SLOTS_PER_BAN * count) slots *= 2;
+    return slots;
+}
+
+/* `count` items of `size` bytes from the next line on; the place after them is remembered. */
+INLINE void *take(uintptr_t *place, int64_t count, int64_t size) {
+    uintptr_t start = *place;
+    *place += (count * size + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    return (void *)start;
+}
+
+/* Lays the scratch out from `place` on; returns how many bytes it takes. */
+static int64_t lay_out_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch,
+                               uintptr_t place) {
+    uintptr_t start = place;
+    int64_t columns = (head->preview_lines + WEIGHTS_PER_BYTE * head->two_bit_lines) * LANE_BYTES;
+    int64_t levels = max_of(max_of(columns, head->centre_lines * LANE_BYTES), head->projection_blocks * LANES);
+    int64_t digits = max_of(head->projection_lines * LANE_BYTES, head->code_lines * LINE_BYTES);
+    int64_t classes = head->blocks * LANES;
+    scratch->coarse = take(&place, digits, 1);
+    scratch->fine = take(&place, digits, 1);
+    scratch->levels = take(&place, levels, 1);
+    scratch->rest = take(&place, head->dim, sizeof(float));
+    scratch->projected = take(&place, head->projection_blocks * LANES, sizeof(float));
+    scratch->groups = take(&place, head->centre_blocks * LANES, sizeof(float));
+    scratch->block_scores = take(&place, head->blocks, sizeof(float));
+    scratch->block_ids = take(&place, head->blocks + LANES, sizeof(int32_t)); /* written by LANES */
+    scratch->block_sizes = take(&place, head->blocks, sizeof(int32_t));
+    scratch->positions = take(&place, classes, sizeof(int32_t));
+    scratch->scores = take(&place, classes, sizeof(float));
+    scratch->values = take(&place, classes, sizeof(float));
+    scratch->spare = take(&place, classes, sizeof(float));
+    scratch->exact = take(&place, classes, sizeof(int32_t));
+    scratch->places = take(&place, classes, sizeof(uint64_t));
+    scratch->first_exact = take(&place, classes, sizeof(int32_t));
+    scratch->first_values = take(&place, classes, sizeof(float));
+    scratch->forbidden_values = take(&place, classes, sizeof(float));
+    scratch->permitted = take(&place, classes, 1);
+    scratch->block_permitted = take(&place, head->blocks, sizeof(int32_t));
+    scratch->marks = lists ? lists->marks : NULL;
+    scratch->banned_slots = lists && lists->ban ? count_slots(lists->ban_size) : 0;
+    scratch->banned = take(&place, scratch->banned_slots, sizeof(int32_t));
+    return (int64_t)(place - start);
+}
+
+/* Digits and levels beyond those of the context stay zeros. */
+static int allocate_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch) {
+    int64_t size = lay_out_scratch(head, lists, scratch, 0);
+    if (!(scratch->memory = take_memory(size + LINE_BYTES))) return 0;
+    lay_out_scratch(head, lists, scratch, ((uintptr_t)scratch->memory + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES);
+    memset(scratch->coarse, 0, (char *)scratch->rest - (char *)scratch->coarse);
+    return 1;
+}
+
+#endif
