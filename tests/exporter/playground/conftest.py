@@ -3,7 +3,7 @@
 import pytest
 
 from tests.exporter.playground.pages import REFUSED, TEXT, choose_head, words_by_server, words_of
-from tests.support.browser import open_browser, open_page, wait_until
+from tests.support.servers.browser import open_browser, open_page, wait_until
 
 
 @pytest.fixture(scope="session")

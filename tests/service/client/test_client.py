@@ -13,8 +13,8 @@ import shortlist
 import torch
 from shortlist import errors
 
-from tests.support.clients import KINDS, ScriptedServer, open_client, respond
 from tests.support.layers import RunningServer, make_contexts
+from tests.support.servers.clients import KINDS, ScriptedServer, open_client, respond
 
 pytestmark = pytest.mark.slow
 

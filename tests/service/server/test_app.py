@@ -11,7 +11,7 @@ import pytest
 import shortlist
 
 from tests.support.layers import CLASSES, DIM, make_contexts
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 ROWS = make_contexts(rows=6, seed=5).contexts
 ATOL = 1e-4

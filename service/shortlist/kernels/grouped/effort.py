@@ -36,7 +36,7 @@ MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 0.75, 1.5
 # answered exactly.
 DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
 MAX_EFFORT_K = 256  # beyond it, loops take the last look alone
-EFFORT_FEATURES = 11  # of a look, as `describe_look` of grouped_effort.h lists them
+EFFORT_FEATURES = 11  # of a look, as `describe_look` of native/grouped/effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
 MAX_LIMIT = np.iinfo(np.int32).max
 

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from benchmarks.studies.scale.ray_bundle import open_ray_shards
-from tests.support.ray import QUIET, ROOT, find_python
+from tests.support.servers.ray import QUIET, ROOT, find_python
 
 pytestmark = pytest.mark.long
 

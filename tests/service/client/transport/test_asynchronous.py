@@ -10,7 +10,7 @@ import pytest
 import shortlist
 from shortlist.client.transport.asynchronous import MAX_CONNECTIONS
 
-from tests.support.clients import ScriptedServer, respond
+from tests.support.servers.clients import ScriptedServer, respond
 
 pytestmark = pytest.mark.slow
 

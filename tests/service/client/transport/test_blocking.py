@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import shortlist
 
-from tests.support.clients import ScriptedServer, respond
 from tests.support.layers import RunningServer, make_contexts
+from tests.support.servers.clients import ScriptedServer, respond
 
 pytestmark = pytest.mark.slow
 

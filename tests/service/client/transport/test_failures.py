@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 from shortlist import errors
 
-from tests.support.clients import CLOSE, KINDS, OWN_KINDS, RESET, ScriptedServer, open_client, respond
+from tests.support.servers.clients import CLOSE, KINDS, OWN_KINDS, RESET, ScriptedServer, open_client, respond
 
 MODELS = respond(json.dumps({"models": []}).encode())
 BODY = json.dumps({"models": []}).encode()

@@ -9,7 +9,7 @@ import shortlist
 from shortlist.client.transport.through_httpx import AsyncHttpxTransport, HttpxTransport
 from shortlist.errors import BadInput
 
-from tests.support.clients import ScriptedServer, respond
+from tests.support.servers.clients import ScriptedServer, respond
 
 MODELS = respond(b'{"models": []}')
 

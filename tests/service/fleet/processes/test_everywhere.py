@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from tests.support.fleet import Fleet, ask
 from tests.support.layers import make_contexts
+from tests.support.servers.fleet import Fleet, ask
 
 pytestmark = pytest.mark.slow
 

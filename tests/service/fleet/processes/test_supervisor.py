@@ -9,9 +9,9 @@ import time
 import pytest
 import shortlist
 
-from tests.support.fleet import Clients, Fleet, ask
 from tests.support.layers import copy_writable, make_contexts, run_cli
-from tests.support.swaps import Load, put_version, wait_for_version
+from tests.support.servers.fleet import Clients, Fleet, ask
+from tests.support.servers.swaps import Load, put_version, wait_for_version
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from shortlist_exporter.graphs import builder
 
 from tests.service.fleet.shards.test_sharded_head import CLASSES, DIM, make_tied_layer
 from tests.support.layers import make_contexts, make_head
-from tests.support.ray import RayServer
+from tests.support.servers.ray import RayServer
 
 CONTEXTS = make_contexts(rows=64, dim=DIM, seed=5).contexts
 SHARDS = 3

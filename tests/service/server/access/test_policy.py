@@ -9,7 +9,7 @@ from shortlist.server.access.keys import Role
 from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 SECRETS = {role: f"{role}-{'s' * 16}" for role in Role}
 KEYS = "; ".join(f"{role} {role} {secret}" for role, secret in SECRETS.items())

@@ -13,9 +13,9 @@ import httpx
 import pytest
 import shortlist
 
-from tests.support.fast_path import infer
 from tests.support.layers import RunningServer, make_contexts
-from tests.support.responses import read_refusal
+from tests.support.servers.fast_path import infer
+from tests.support.servers.responses import read_refusal
 
 pytestmark = pytest.mark.slow
 

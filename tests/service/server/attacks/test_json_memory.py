@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from tests.support.layers import RunningServer
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 from .conftest import TIMERS
 from .wire import INFER, MIB, check_neighbour, forget_peak, read_memory

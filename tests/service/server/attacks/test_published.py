@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 from .wire import INFER, MIB, ROWS, connect, forget_peak, read_memory, read_response, request
 

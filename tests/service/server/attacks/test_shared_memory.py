@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.layers import DIM, RunningServer, run_cli
-from tests.support.responses import expect_success, read_refusal
+from tests.support.servers.responses import expect_success, read_refusal
 
 pytestmark = pytest.mark.slow
 

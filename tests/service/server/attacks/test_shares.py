@@ -8,7 +8,7 @@ import gzip
 import pytest
 
 from tests.support.layers import RunningServer
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 from .conftest import TIMERS
 from .wire import (

@@ -14,7 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.codecs.shared_memory import KEY_PREFIX, MAX_REGIONS, SharedMemory
 from shortlist.server.settings import Settings
 
-from tests.support.responses import expect_success, read_refusal
+from tests.support.servers.responses import expect_success, read_refusal
 
 SIZE = 64
 FOLDER = Path("/dev/shm")

@@ -16,9 +16,9 @@ from shortlist.server.scheduling.turns import Turns
 from shortlist.server.settings import Settings
 from shortlist.wire.open_inference import describe_tensor
 
-from tests.support.gateway import LENGTH, Pair
 from tests.support.layers import CLASSES, copy_writable
-from tests.support.responses import read_refusal
+from tests.support.servers.gateway import LENGTH, Pair
+from tests.support.servers.responses import read_refusal
 
 JSON_LIMIT = 100_000  # bytes
 SMALL_LIMIT = 65_536  # bytes, of what operators ask

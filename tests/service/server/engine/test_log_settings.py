@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 LOGGING = "/v2/logging"
 

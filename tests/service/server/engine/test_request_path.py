@@ -22,7 +22,7 @@ from shortlist.server.transport.gateway import Gateway
 from shortlist.server.transport.process import configure
 from uvicorn.server import ServerState
 
-from tests.support.fast_path import infer
+from tests.support.servers.fast_path import infer
 
 MAX_CHANGES = 16
 MODELS = "shortlist.server.models"  # the registry in which the engine looks models up

@@ -11,9 +11,9 @@ import weakref
 
 import pytest
 
-from tests.service.server.scheduling.stepped_pool import SteppedPool
-from tests.support.gateway import LENGTH, ROWS, Pair, ask_binary, binary
 from tests.support.layers import copy_writable
+from tests.support.servers.gateway import LENGTH, ROWS, Pair, ask_binary, binary
+from tests.support.servers.stepped_pool import SteppedPool
 
 VERSION_1 = "/v2/models/lm/versions/1/infer"
 LOAD = "/v2/repository/models/lm/load"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 TRACE, OF_LM = "/v2/trace/setting", "/v2/models/lm/trace/setting"
 DEFAULTS = {"trace_level": ["OFF"], "trace_rate": "1000", "trace_count": "-1", "log_frequency": "0", "trace_file": ""}

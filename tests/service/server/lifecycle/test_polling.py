@@ -15,7 +15,7 @@ import shortlist
 from shortlist.errors import NotFound
 
 from tests.support.layers import CLASSES, DIM, RunningServer, copy_writable, make_contexts, make_dense, make_head
-from tests.support.swaps import list_versions_in_metrics, put_version, wait_for_version
+from tests.support.servers.swaps import list_versions_in_metrics, put_version, wait_for_version
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.layers import RunningServer, make_contexts, make_dense, make_head
-from tests.support.swaps import list_versions_in_metrics, put_version, swap_under_load
+from tests.support.servers.swaps import list_versions_in_metrics, put_version, swap_under_load
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import shortlist
 
-from tests.support.browser import check_access, open_browser, open_page, wait_until
 from tests.support.layers import RunningServer
+from tests.support.servers.browser import check_access, open_browser, open_page, wait_until
 
 pytestmark = pytest.mark.slow
 

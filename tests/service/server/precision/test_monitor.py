@@ -13,7 +13,7 @@ from shortlist.evaluation.answers import judge_answers
 
 from tests.support.heads import grouped
 from tests.support.layers import RunningServer, contexts_elsewhere, make_contexts, make_dense, make_head
-from tests.support.swaps import put_version
+from tests.support.servers.swaps import put_version
 
 pytestmark = pytest.mark.slow
 

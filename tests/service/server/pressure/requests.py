@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import httpx
 
 from tests.support.layers import make_contexts
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 CLASSES, DIM = 120_000, 64  # some .3 ms a row
 LENGTH = "Inference-Header-Content-Length"

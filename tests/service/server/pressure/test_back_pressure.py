@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.layers import RunningServer
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 from .requests import (
     INFER,

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support.layers import RunningServer
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 from .requests import (
     INFER,

@@ -10,7 +10,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 from .requests import CLASSES, INFER, ROWS, binary, connect, head_of, infer, read_held
 

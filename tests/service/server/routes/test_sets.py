@@ -12,7 +12,7 @@ from shortlist.errors import BadInput, NotFound, StorageFull
 from shortlist.server.routes import v1_lists
 
 from tests.support.layers import CLASSES, RunningServer, copy_writable, make_contexts
-from tests.support.responses import read_refusal
+from tests.support.servers.responses import read_refusal
 
 ROWS = make_contexts(rows=6, seed=5).contexts
 EVEN, LOW = list(range(0, CLASSES, 2)), list(range(40))

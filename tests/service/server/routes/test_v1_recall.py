@@ -10,9 +10,9 @@ import shortlist
 from shortlist.errors import BadInput, NotFound, TooLarge
 from shortlist.evaluation.evaluator import evaluate
 
-from tests.support.clients import KINDS, open_client
 from tests.support.layers import make_contexts
-from tests.support.responses import read_refusal
+from tests.support.servers.clients import KINDS, open_client
+from tests.support.servers.responses import read_refusal
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 
 from tests.support.layers import CLASSES, DIM, copy_writable, make_contexts
-from tests.support.responses import expect_success, read_refusal
+from tests.support.servers.responses import expect_success, read_refusal
 
 ROWS = make_contexts(rows=4, seed=6).contexts
 INDEX = "/v2/repository/index"

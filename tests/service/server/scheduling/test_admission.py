@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shortlist.errors import Overloaded
 from shortlist.server.scheduling.admission import MAX_RETRY_AFTER_SECONDS, Admission
 
-from .refusals import AGES, expect_refusal
+from tests.support.servers.refusals import AGES, expect_refusal
 
 
 @pytest.mark.parametrize("rows", [1, 11, 75])

@@ -8,7 +8,7 @@ import pytest
 from shortlist.server.scheduling import admission
 from shortlist.server.scheduling.admission import DRAIN_WINDOW_SECONDS, MAX_RETRY_AFTER_SECONDS, Admission
 
-from .refusals import AGES, expect_refusal
+from tests.support.servers.refusals import AGES, expect_refusal
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from shortlist.errors import BadInput, TimedOut
 from shortlist.server.scheduling.batcher import MAX_TELLING_ROWS, Batcher
 from shortlist.server.scheduling.fair_queue import TURN_ROWS
 
-from .stepped_pool import DoublingTask, SteppedPool, outcome, settle, step_to_end
+from tests.support.servers.stepped_pool import DoublingTask, SteppedPool, outcome, settle, step_to_end
 
 
 def test_an_idle_model_starts_at_once_and_gathers_what_comes_meanwhile():

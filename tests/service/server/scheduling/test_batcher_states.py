@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shortlist.errors import BadInput, TimedOut
 from shortlist.server.scheduling.batcher import Batcher
 
-from .stepped_pool import DoublingTask, SteppedPool, outcome, settle
+from tests.support.servers.stepped_pool import DoublingTask, SteppedPool, outcome, settle
 
 CLIENTS = ("a", "b", "c")
 

@@ -14,8 +14,7 @@ from shortlist.server.scheduling.tasks import make_task
 from shortlist_exporter.inputs.sources import Contexts
 
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
-
-from .stepped_pool import SteppedPool, outcome, step_to_end
+from tests.support.servers.stepped_pool import SteppedPool, outcome, step_to_end
 
 pytestmark = pytest.mark.slow
 

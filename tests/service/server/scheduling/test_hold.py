@@ -11,7 +11,7 @@ from shortlist.errors import Overloaded, TimedOut
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.hold import Hold
 
-from .refusals import AGES, expect_refusal
+from tests.support.servers.refusals import AGES, expect_refusal
 
 
 def pair():

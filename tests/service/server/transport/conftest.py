@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fast_path import (
+from tests.support.servers.fast_path import (
     Servers,
     infer,
     topk,

@@ -9,7 +9,7 @@ import pytest
 from shortlist.server.messages.headers import FORWARDED_FOR
 from shortlist.server.transport.connection import REST_SECONDS
 
-from tests.support.fast_path import Client, statuses, topk
+from tests.support.servers.fast_path import Client, statuses, topk
 
 pytestmark = pytest.mark.slow
 

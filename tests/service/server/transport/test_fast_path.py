@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.fast_path import (
+from tests.support.layers import CLASSES, DIM
+from tests.support.servers.fast_path import (
     ROWS,
     infer,
     post,
     statuses,
     topk,
 )
-from tests.support.layers import CLASSES, DIM
 
 pytestmark = pytest.mark.slow
 

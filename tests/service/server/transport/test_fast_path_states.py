@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.support.fast_path import (
+from tests.support.servers.fast_path import (
     Client,
     Server,
     infer,

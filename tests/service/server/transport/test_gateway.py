@@ -10,8 +10,8 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.support.gateway import INFER, LENGTH, ROWS, Pair, as_json, ask_binary, binary, in_json, tensor
 from tests.support.layers import CLASSES, DIM
+from tests.support.servers.gateway import INFER, LENGTH, ROWS, Pair, as_json, ask_binary, binary, in_json, tensor
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.service.server.scheduling.stepped_pool import SteppedPool
-from tests.support.gateway import INFER, LENGTH, ROWS, Pair, as_json, binary
+from tests.support.servers.gateway import INFER, LENGTH, ROWS, Pair, as_json, binary
+from tests.support.servers.stepped_pool import SteppedPool
 
 RECALL = "/v1/models/lm/recall"
 TEXT, BLOB = binary(ROWS[:1])

@@ -11,8 +11,8 @@ import pytest
 import shortlist
 from shortlist.errors import BadInput, Forbidden, NotFound, StorageFull
 
-from tests.support.fleet import Fleet
 from tests.support.layers import DIM, RunningServer, make_contexts, make_dense
+from tests.support.servers.fleet import Fleet
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ from shortlist.kernels.native.library import TARGETS
 
 from benchmarks.common.processes import free_port
 from tests.conftest import require_or_skip
-from tests.deploy.empty_root import BASE, list_files, make_python, place, run_stage
 from tests.deploy.files import ROOT, dockerfile
-from tests.deploy.test_install import build
+from tests.deploy.image.empty_root import BASE, list_files, make_python, place, run_stage
+from tests.deploy.image.test_install import build
 from tests.support.layers import DIM
 
 pytestmark = pytest.mark.long

@@ -15,7 +15,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.graphs import certificate
 
 from tests.deploy.files import DASHBOARD, panels, series_of
-from tests.deploy.prometheus import RunningPrometheus, list_rules, needs_prometheus
+from tests.deploy.monitoring.prometheus import RunningPrometheus, list_rules, needs_prometheus
 from tests.support.heads import adaptive, grouped
 from tests.support.layers import (
     RunningServer,

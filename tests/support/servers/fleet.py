@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from .layers import RunningServer
+from tests.support.layers import RunningServer
 
 JOIN_SECONDS = 60.0
 

@@ -10,10 +10,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tests.conftest import require_or_skip
+from tests.support.layers import RunningServer
 
-from .layers import RunningServer
-
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 OWN = ROOT / "build" / "venvs" / "ray" / "bin" / "python"  # `make clients` makes it
 QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 MARK = "SHORTLIST_TEST_MARK"

@@ -14,9 +14,7 @@ from shortlist.server.transport.gateway import Gateway
 from shortlist.server.transport.process import configure
 from uvicorn.server import ServerState
 
-from tests.support.layers import make_contexts
-
-from .layers import DIM
+from tests.support.layers import DIM, make_contexts
 
 ROWS = make_contexts(rows=40, seed=5).contexts
 TRAVEL = 0.002  # seconds that bytes take through the loopback interface, and more

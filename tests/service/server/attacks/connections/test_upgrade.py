@@ -9,7 +9,17 @@ import subprocess
 
 import pytest
 
-from .wire import ROWS, connect, converse, infer, read_responses, request, statuses, topk, topk_body
+from tests.service.server.attacks.wire import (
+    ROWS,
+    connect,
+    converse,
+    infer,
+    read_responses,
+    request,
+    statuses,
+    topk,
+    topk_body,
+)
 
 pytestmark = pytest.mark.slow
 

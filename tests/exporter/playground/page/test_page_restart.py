@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.exporter.playground.site import RunningPlayground
-from tests.support.browser import open_browser, open_page, wait_until
+from tests.support.servers.browser import open_browser, open_page, wait_until
 
 pytestmark = pytest.mark.slow
 

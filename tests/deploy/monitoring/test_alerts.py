@@ -5,9 +5,9 @@ import re
 import pytest
 import yaml
 
-from tests.deploy.alert_cases import CASES, expect_alert, gauge, make_unit_test, requests
 from tests.deploy.files import ALERTS, ROOT
-from tests.deploy.prometheus import list_rules, needs_prometheus, run_promtool, write_files
+from tests.deploy.monitoring.alert_cases import CASES, expect_alert, gauge, make_unit_test, requests
+from tests.deploy.monitoring.prometheus import list_rules, needs_prometheus, run_promtool, write_files
 
 RULES = {rule.get("alert") or rule["record"]: rule for rule in list_rules()}
 EVERY_RULE = pytest.mark.parametrize("name", RULES)

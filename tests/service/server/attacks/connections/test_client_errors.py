@@ -10,8 +10,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deploy.files import ALERTS
-
-from .wire import INFER, ROWS, converse, request, statuses, topk_body
+from tests.service.server.attacks.wire import INFER, ROWS, converse, request, statuses, topk_body
 
 pytestmark = pytest.mark.slow
 

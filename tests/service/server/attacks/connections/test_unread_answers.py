@@ -6,10 +6,8 @@ import contextlib
 
 import pytest
 
-from tests.support.layers import CLASSES, RunningServer
-
-from .conftest import TIMERS
-from .wire import (
+from tests.service.server.attacks.conftest import TIMERS
+from tests.service.server.attacks.wire import (
     MIB,
     check_neighbour,
     connect,
@@ -23,6 +21,7 @@ from .wire import (
     request,
     wait_until,
 )
+from tests.support.layers import CLASSES, RunningServer
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.service.server.attacks.conftest import TIMERS
+from tests.service.server.attacks.wire import (
+    HEALTH,
+    INFER,
+    METRICS,
+    check_neighbour,
+    connect,
+    is_closed,
+    read_response,
+    request,
+    topk,
+    wait_until,
+)
 from tests.support.layers import RunningServer
-
-from .conftest import TIMERS
-from .wire import HEALTH, INFER, METRICS, check_neighbour, connect, is_closed, read_response, request, topk, wait_until
 
 pytestmark = pytest.mark.slow
 

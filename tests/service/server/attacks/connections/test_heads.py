@@ -9,7 +9,19 @@ import time
 
 import pytest
 
-from .wire import HEALTH, MIB, connect, converse, forget_peak, read_all, read_memory, request, statuses, topk, topk_body
+from tests.service.server.attacks.wire import (
+    HEALTH,
+    MIB,
+    connect,
+    converse,
+    forget_peak,
+    read_all,
+    read_memory,
+    request,
+    statuses,
+    topk,
+    topk_body,
+)
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import shortlist
 
-from .layers import RunningServer
+from tests.support.layers import RunningServer
 
 K = 3
 SWAP_SECONDS = 60.0  # longest wait for a version

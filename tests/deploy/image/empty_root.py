@@ -12,7 +12,7 @@ import sysconfig
 from pathlib import Path
 
 from tests.deploy.files import Stage
-from tests.deploy.test_install import copy_all
+from tests.deploy.image.test_install import copy_all
 
 BASE = Path(sys.base_prefix)
 PYTHON = BASE / "bin" / "python3.11"

@@ -17,7 +17,7 @@ from tests.exporter.playground.pages import (
     words_by_server,
     words_of,
 )
-from tests.support.browser import wait_until
+from tests.support.servers.browser import wait_until
 
 pytestmark = pytest.mark.slow
 

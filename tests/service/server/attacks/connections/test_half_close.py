@@ -8,10 +8,8 @@ import subprocess
 
 import pytest
 
-from tests.support.layers import RunningServer
-
-from .conftest import TIMERS
-from .wire import (
+from tests.service.server.attacks.conftest import TIMERS
+from tests.service.server.attacks.wire import (
     HEALTH,
     connect,
     converse,
@@ -26,6 +24,7 @@ from .wire import (
     topk_body,
     wait_until,
 )
+from tests.support.layers import RunningServer
 
 pytestmark = pytest.mark.slow
 

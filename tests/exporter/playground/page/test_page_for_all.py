@@ -6,7 +6,7 @@ import pytest
 
 from tests.exporter.playground.pages import LOOKS, story_of, words_by_server, words_of
 from tests.exporter.playground.site import LONG_LABEL
-from tests.support.browser import check_access, wait_until
+from tests.support.servers.browser import check_access, wait_until
 
 pytestmark = pytest.mark.slow
 

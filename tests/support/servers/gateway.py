@@ -11,9 +11,7 @@ from shortlist.server.app import create_app
 from shortlist.server.settings import Settings
 from shortlist.server.transport.gateway import Gateway
 
-from tests.support.layers import make_contexts
-
-from .layers import DIM
+from tests.support.layers import DIM, make_contexts
 
 ROWS = make_contexts(rows=40, seed=5).contexts
 LENGTH = "Inference-Header-Content-Length"

@@ -9,10 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from tests.support.layers import RunningServer
-
-from .conftest import TIMERS
-from .wire import (
+from tests.service.server.attacks.conftest import TIMERS
+from tests.service.server.attacks.wire import (
     HEALTH,
     MIB,
     ROWS,
@@ -25,6 +23,7 @@ from .wire import (
     read_responses,
     topk,
 )
+from tests.support.layers import RunningServer
 
 pytestmark = pytest.mark.slow
 
