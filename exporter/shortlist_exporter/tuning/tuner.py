@@ -16,7 +16,7 @@ from shortlist.evaluation.truth import Truth
 
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
-from shortlist_exporter.export.run import add_report, verify_and_seal
+from shortlist_exporter.export.seal import add_report, verify_and_seal
 from shortlist_exporter.export.write import describe_bundle, describe_files
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate

@@ -12,7 +12,7 @@ import torch
 from shortlist.errors import BadInput, BundleError, QualityError, VersionExists
 from shortlist.plans.common import crossover
 from shortlist_exporter.export.request import Request
-from shortlist_exporter.export.run import export, split_calibration
+from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.inputs.splits import split_held_out
 from shortlist_exporter.methods.registry import METHODS, find_method
@@ -31,21 +31,6 @@ contexts = make_contexts()
 @pytest.fixture
 def out(tmp_path):
     return tmp_path / "lm" / "1"
-
-
-@pytest.mark.parametrize("sizes", [(1, 1800, 200), (10, 440, 100), (1, 3000, 500)])
-@pytest.mark.parametrize("seed", range(3))
-def test_most_rows_are_left_to_fit_on_where_one_document_has_nearly_all(sizes, seed):
-    given = replace(make_contexts(sum(sizes)), documents=np.repeat(np.arange(3), sizes).astype(np.int32))
-    fit, calibration = split_calibration(find_method("grouped"), given, Request("grouped", seed=seed))
-    assert len(fit.contexts) >= sum(sizes) // 2
-    assert calibration is not None
-    assert len(calibration.contexts) >= 200
-
-
-def test_contexts_that_repeat_calibrate_nothing():
-    given = Contexts(np.tile(make_contexts(50).contexts, (20, 1)))
-    assert split_calibration(find_method("grouped"), given, Request("grouped")) == (given, None)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -10,7 +10,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.cli.dispatch import main
 from shortlist.errors import MissingExtra, ShortlistError
 from shortlist.head import Head
-from shortlist_exporter.export import run as export_module
+from shortlist_exporter.export import seal
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.records.report import HELD_OUT, Figures, read_figures
@@ -167,7 +167,7 @@ def test_a_report_that_fails_fails_no_export(tmp_path, monkeypatch, caplog):
     def fail(*_, **__):
         raise ShortlistError("no report can be written to report (No space left on device): name another folder")
 
-    monkeypatch.setattr(export_module, "write_report", fail)
+    monkeypatch.setattr(seal, "write_report", fail)
     out = tmp_path / "lm" / "1"
     export(make_dense(), CONTEXTS, out, Request("l2s", OPTIONS, threads=1, fallback=False, report=True))
     assert "No space left on device" in caplog.text

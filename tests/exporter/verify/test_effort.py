@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES
-from shortlist_exporter.export.run import NO_PROMISE
+from shortlist_exporter.export.promise import NO_PROMISE
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.verify.effort import Outcomes, expect_new_kinds, fit_looks, fit_regression
 

@@ -9,7 +9,7 @@ from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
 from shortlist.items.batch import ItemBatch
 from shortlist.items.live_head import LiveHead
 from shortlist.items.overlay import ItemOverlay
-from shortlist_exporter.export import run
+from shortlist_exporter.export import seal
 
 from tests.support.heads import adaptive, ds, mixtape
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
@@ -45,7 +45,7 @@ def open_head(method, folder):
 @pytest.fixture(scope="module", params=[*SEARCHES, "adaptive", "ds", "mixtape"])
 def head(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:  # of two ways to answer a list, a busy machine may measure either
-        patch.setattr(run, "measure_list_costs", lambda head, contexts: None)
+        patch.setattr(seal, "measure_list_costs", lambda head, contexts: None)
         head = open_head(request.param, tmp_path_factory.mktemp(request.param))
     for name, ids in SETS.items():
         write_set(head.folder.parent / SETS_FOLDER, name, pack_set(ids[ids < head.classes]))

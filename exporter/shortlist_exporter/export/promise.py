@@ -1,0 +1,90 @@
+"""A promise of precision: contexts are kept apart to calibrate it, and the effort by the row is fitted to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from shortlist.bundle.manifest import MANIFEST_FILE, Manifest
+from shortlist.bundle.reader import Bundle
+from shortlist.bundle.settings import GroupedSettings
+from shortlist.evaluation.truth import Truth
+from shortlist.head import Head
+from shortlist.plans.grouped import GroupedPlan
+from shortlist_models import FullSoftmax
+
+from shortlist_exporter.core.types import Progress
+from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.inputs.splits import select_rows, shuffle_documents, split_held_out
+from shortlist_exporter.methods.base import Method
+from shortlist_exporter.methods.grouped import GroupedMethod
+from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_efforts
+from shortlist_exporter.verify.list_effort import fit_list_effort
+from shortlist_exporter.verify.look_widths import choose_widths
+
+from .request import Request
+from .truth import find_truth
+
+CALIBRATION_ROWS = 500  # at least, as far as they are at most half of the fit rows
+MIN_CALIBRATION_ROWS = 200  # fewer say too little of rare misses
+NO_PROMISE = (
+    f"no promise of precision was made: it takes {2 * MIN_CALIBRATION_ROWS} different contexts beside those held out, "
+    "of which half calibrate it, and compiled loops"
+)
+
+
+def split_calibration(method: Method, fit_sample: Contexts, request: Request) -> tuple[Contexts, Contexts | None]:
+    """The contexts to fit on, and those that calibrate a promise; None where none is made or they are too few."""
+    if not wants_promise(method, request):
+        return fit_sample, None
+    half = len(fit_sample.contexts) // 2
+    if half < MIN_CALIBRATION_ROWS:
+        return fit_sample, None
+    shuffled = shuffle_documents(fit_sample, request.seed)  # so that all kinds of text are among them
+    least = min(CALIBRATION_ROWS, half)
+    fit_rows, rows = split_held_out(shuffled, request.seed, least)
+    if len(fit_rows) < half:  # one document holds most rows: it is cut
+        shuffled = replace(shuffled, documents=None)
+        fit_rows, rows = split_held_out(shuffled, request.seed, least)
+    if len(rows) < MIN_CALIBRATION_ROWS:  # contexts that repeat count once
+        return fit_sample, None
+    return select_rows(shuffled, fit_rows), select_rows(shuffled, rows)
+
+
+def wants_promise(method: Method, request: Request) -> bool:
+    """Whether the request asks for a head that keeps a promise, by its own count or the default one."""
+    return isinstance(method, GroupedMethod) and method.find_promise(request.options) is not None
+
+
+def keep_promise(
+    folder: Path,
+    draft: Manifest,
+    request: Request,
+    dense: FullSoftmax,
+    calibration: Contexts | None,
+    progress: Progress,
+) -> Manifest:
+    """The draft with effort by the row, fitted to `calibration`; as it is without, and where graphs must answer."""
+    if calibration is None:
+        return draft
+    (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
+    plan = Head(Bundle(folder, verify=False), "cpu", request.threads).plan
+    if not isinstance(plan, GroupedPlan) or plan.compiled is None:
+        return draft
+    progress("effort", 0, 1)
+    truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS), draft.max_k), progress)
+    settings = calibrate_effort(plan, dense, truth, request)
+    return draft.model_copy(update={"settings": settings})
+
+
+def calibrate_effort(plan: GroupedPlan, dense: FullSoftmax, truth: Truth, request: Request) -> GroupedSettings:
+    """The plan's settings with a promise and what keeps it. truth: of rows that the head has not seen."""
+    promise = GroupedMethod().find_promise(request.options)
+    assert promise is not None, "calibration is for a promise"
+    plan = plan.with_settings(choose_widths(plan, truth, promise))
+    changes = {
+        "promise": promise,
+        **fit_efforts(plan, truth),
+        "list_effort": fit_list_effort(plan, dense, truth.contexts, request.seed),
+    }
+    return GroupedSettings.model_validate(plan.settings.model_dump() | changes)

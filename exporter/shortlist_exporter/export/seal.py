@@ -1,0 +1,116 @@
+"""A drafted bundle is measured with the service's own runtime, completed and sealed; then its report is written."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
+from shortlist.bundle.reader import Bundle
+from shortlist.bundle.writer import seal
+from shortlist.errors import QualityError
+from shortlist.evaluation.canary import check_canary
+from shortlist.head import Head
+from shortlist.plans.common.crossover import ALWAYS_SLOWER, keep_single_rows
+from torch import nn
+
+from shortlist_exporter.core.types import Progress, count_rows
+from shortlist_exporter.methods.base import Fitted
+from shortlist_exporter.methods.registry import find_method
+from shortlist_exporter.report.measure.samples import Sample
+from shortlist_exporter.report.write import write_report
+from shortlist_exporter.verify.quality import (
+    TRUE_CLASSES,
+    answer_held_out,
+    measure_certificate,
+    measure_list_costs,
+    measure_quality,
+)
+from shortlist_exporter.verify.targets import measure_target_quality
+
+from .promise import NO_PROMISE, wants_promise
+from .request import Request
+from .write import write_calibration, write_labels, write_sets
+
+LOW_PRECISION = 0.98  # P@1 under which an export says so
+
+log = logging.getLogger(__name__)
+
+
+def verify_and_seal(
+    folder: Path,
+    draft: Manifest,
+    request: Request,
+    fitted: Fitted,
+    sample: Sample,
+    reference: nn.Module,
+    dense: nn.Module,
+    progress: Progress,
+) -> Manifest:
+    """Open the drafted bundle with the service's runtime, measure it, add calibration and labels, seal it, load it.
+
+    sample: the contexts held out, with their truth by `reference`. dense: the dense layer, beside
+    which targets are counted. Raises QualityError where the request's promise is not kept.
+    """
+    assert sample.truth is not None, "the reference is there while a bundle is made"
+    (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
+    head = Head(Bundle(folder, verify=False), "cpu", request.threads)
+    truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
+    count = count_rows(progress, "held-out quality", truth.contexts)
+    answers = answer_held_out(head, truth.contexts, request.at, count)
+    quality = measure_quality(answers, reference, sample.truth, sample.kinds, fitted.cost, request.at)
+    if draft.reference == "self":
+        beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
+        quality = quality.model_copy(update={"targets": beside})
+    check_promise(quality, request)
+    write_calibration(folder, head, truth)
+    write_labels(folder, request.labels)
+    write_sets(folder, request.sets)
+    progress("dense crossover", 0, 1)
+    large = request.fallback and draft.reference == "dense"
+    crossover = head.measure_crossover(head.plan, truth.contexts) if large else None
+    figures = {
+        "quality": quality,
+        "dense_crossover": keep_single_rows(crossover),
+        "list_costs": measure_list_costs(head, truth.contexts),
+        "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
+        "provenance": draft.provenance | add_notes(draft, request, quality, crossover),
+    }
+    manifest = seal(folder, draft.model_copy(update=figures))
+    bundle = Bundle(folder)
+    check_canary(Head(bundle, "cpu", request.threads), bundle)
+    return manifest
+
+
+def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: int | None) -> dict[str, list[str]]:
+    """The draft's notes and those that measuring gave, if any: each a sentence that the export prints too."""
+    notes, method = list(draft.provenance.get("notes", [])), find_method(request.method)
+    if wants_promise(method, request) and not getattr(draft.settings, "promise", None):
+        notes.append(NO_PROMISE)
+    if crossover == 1:
+        notes.append(ALWAYS_SLOWER)
+    if quality.p_at_1 < LOW_PRECISION:
+        low = f"P@1 is {quality.p_at_1:.4f} on held-out contexts, under {LOW_PRECISION}"
+        notes.append(f"{low}: {method.ways_to_find_more}")
+    return {"notes": notes} if notes else {}
+
+
+def check_promise(quality: Quality, request: Request) -> None:
+    """Raise QualityError where a P@k that the request promises was not reached."""
+    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | quality.p_at
+    for k, least in request.promise.items():
+        if precision[k] < least:
+            raise QualityError(
+                f"P@{k} is {precision[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
+                f"nothing was exported; {find_method(request.method).ways_to_find_more}"
+            )
+
+
+def add_report(folder: Path, out: Path, request: Request, sample: Sample, progress: Progress) -> None:
+    """Write report/ from the held-out rows. The bundle is good without it: an error here is logged, and no more."""
+    try:
+        bundle = Bundle(folder, verify=False)
+        head = Head(bundle, "cpu", request.threads)
+        write_report(bundle, head, [sample], promise=request.promise, progress=progress)
+    except Exception as error:
+        log.warning("no report was written (%s): mend that, then run `shortlist report %s`", error, out)
