@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
-from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_share
+from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_precision, parse_share
 from shortlist.errors import BadInput
 
 from shortlist_exporter.capture.labels import read_labels
@@ -87,6 +87,14 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
         "--min-p1", type=parse_share, metavar="SHARE", help="fail unless P@1 on held-out contexts reaches this (0 to 1)"
     )
     add("--min-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
+    add(
+        "--min-pk",
+        type=parse_precision,
+        action="append",
+        default=[],
+        metavar="K=SHARE",
+        help="the same for P@K, repeatable",
+    )
     add("--device", metavar="cpu|cuda:N", help="device for training, of methods that train a head (default: cpu)")
     add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
     add("--cosine", action="store_true", help="divide rows and contexts by their lengths: scores are cosines")
@@ -168,7 +176,7 @@ def print_note(text: str) -> None:
 def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
     """What the arguments ask for, on top of how the bundle `model` was asked for; raises BadInput."""
     options = dict(parse_option(option) for option in args.options) | ({"device": args.device} if args.device else {})
-    promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5)) if share is not None}
+    promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5), *args.min_pk) if share is not None}
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
     request = replace(request, item_position=args.item_position)
     if model is None:

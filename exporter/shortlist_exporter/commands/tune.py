@@ -26,7 +26,7 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
-from shortlist.cli.arguments import parse_positive_int, parse_share
+from shortlist.cli.arguments import parse_positive_int, parse_precision, parse_share
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
@@ -57,7 +57,7 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
     add("--target-p5", type=parse_share, metavar="SHARE", help="the same for P@5")
     add(
         "--target-pk",
-        type=parse_target,
+        type=parse_precision,
         action="append",
         default=[],
         metavar="K=SHARE",
@@ -99,14 +99,6 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
     )
     add("--cache", type=Path, default=default_folder(), metavar="FOLDER", help="what is reused (default: %(default)s)")
     add("--allow-dense", action="store_true", help="export dense itself where nothing faster keeps the promise")
-
-
-def parse_target(text: str) -> tuple[int, float]:
-    """Parse `10=0.97` as (10, 0.97); raises ArgumentTypeError."""
-    k, equals, share_text = text.partition("=")
-    if not equals:
-        raise ArgumentTypeError(f"'{text}' is not K=SHARE, as in 10=0.97")
-    return parse_positive_int(k), parse_share(share_text)
 
 
 def parse_positive(text: str) -> float:

@@ -12,6 +12,7 @@ from shortlist.bundle.repository import check_name
 from shortlist.core.filters import check_id_range
 from shortlist.core.results import IdArray
 from shortlist.errors import BadInput
+from shortlist.evaluation.statistics import PRECISION_DEPTHS
 from shortlist.runtime.devices import import_onnxruntime
 from torch import nn
 
@@ -51,6 +52,11 @@ class Request:
     head: Path | nn.Module | None = None
     item_position: int = 0
 
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Each k whose P@k is measured beside `PRECISION_DEPTHS`: those of `at` and of the promise, ascending."""
+        return tuple(sorted({*self.at, *(set(self.promise) - set(PRECISION_DEPTHS))}))
+
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
     """Raise BadInput before any work for what could not succeed."""
@@ -63,7 +69,7 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
-    beyond = next((k for k in request.at if not 1 <= k <= (request.max_k or real)), None)
+    beyond = next((k for k in request.depths if not 1 <= k <= (request.max_k or real)), None)
     if beyond is not None:
         raise BadInput(f"P@{beyond} cannot be measured: k goes from 1 to {request.max_k or real}")
     if not 0 <= request.seed < SEED_LIMIT:

@@ -56,8 +56,8 @@ def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progre
         draft = keep_promise(folder, draft, request, dense.module, calibration, progress)
         # Verify it with the service's own runtime on the held-out contexts, and seal it
         reference = dense.module if method.reference == "dense" else fitted.module
-        truth = find_truth(reference, held_out, max(min(TRUE_CLASSES, draft.max_k), *request.at, 1), progress)
-        sample = Sample(HELD_OUT, held_out.contexts, truth, held_out.documents, held_out.kind_rows)
+        truth = find_truth(reference, held_out, max(min(TRUE_CLASSES, draft.max_k), *request.depths, 1), progress)
+        sample = Sample(HELD_OUT, held_out.contexts, truth, held_out.documents, held_out.kind_rows, request.depths)
         manifest = verify_and_seal(folder, draft, request, fitted, sample, reference, dense.module, progress)
         # Report
         if request.report:

@@ -57,8 +57,8 @@ def verify_and_seal(
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
     truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
     count = count_rows(progress, "held-out quality", truth.contexts)
-    answers = answer_held_out(head, truth.contexts, request.at, count)
-    quality = measure_quality(answers, reference, sample.truth, sample.kinds, fitted.cost, request.at)
+    answers = answer_held_out(head, truth.contexts, request.depths, count)
+    quality = measure_quality(answers, reference, sample.truth, sample.kinds, fitted.cost, request.depths)
     if draft.reference == "self":
         beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})

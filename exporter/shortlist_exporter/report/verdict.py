@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shortlist.bundle.manifest import Quality
+from shortlist.evaluation.statistics import bound_mean
 
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, TuneTrials, Verdict
 
 REQUEST_SOURCE = "asked for at the export"
 TUNE_SOURCE = "the targets of shortlist tune"
-EXPORT_SOURCE = "measured at the export"
+EXPORT_SOURCE = "the lower end of what was measured at the export"
 NO_TRUTH = "there is no truth to hold it against: the bundle has no dense head, or is its own reference"
 
 
@@ -20,14 +21,15 @@ Promise = Mapping[int, float]
 def choose_promise(
     quality: Quality | None, request_promise: Promise, tune_trials: TuneTrials | None
 ) -> tuple[dict[int, float], str]:
-    """P@k by k and whose it is: what was asked for, else what the manifest's held-out rows gave."""
+    """P@k by k and whose it is: what was asked for, else the least that the manifest's held-out rows leave likely."""
     if request_promise:
         return dict(request_promise), REQUEST_SOURCE
     if tune_trials is not None and tune_trials.targets:
         return tune_trials.targets, TUNE_SOURCE
     if quality is None:
         return {}, EXPORT_SOURCE
-    return {1: quality.p_at_1, 5: quality.p_at_5}, EXPORT_SOURCE
+    lows = {k: bound_mean(share, quality.rows).low for k, share in ((1, quality.p_at_1), (5, quality.p_at_5))}
+    return lows, EXPORT_SOURCE
 
 
 def judge_domain(domain: Domain, promise: Promise) -> Domain:
@@ -39,10 +41,11 @@ def judge_domain(domain: Domain, promise: Promise) -> Domain:
 def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdict:
     """The verdict over all samples, as a heading and a sentence."""
     domains_with_figures = [domain for domain in domains if domain.precision]
-    if not domains_with_figures or not promise:
+    measured = {k for domain in domains_with_figures for k in domain.precision} & promise.keys()
+    if not measured:
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
     failures = [domain for domain in domains_with_figures if domain.broken]
-    targets = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items())
+    targets = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items() if k in measured)
     successes = " and ".join(
         f"{domain.name} ({domain.rows:,} rows)" for domain in domains_with_figures if not domain.broken
     )

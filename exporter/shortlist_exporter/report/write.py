@@ -48,6 +48,12 @@ def write_report(
     return figures
 
 
+def list_promised_depths(bundle: Bundle) -> tuple[int, ...]:
+    """Each k that an earlier report on the bundle, or its tuning, holds it to, ascending."""
+    earlier, trials = read_figures(bundle), tune_record.read_trials(bundle.folder)
+    return tuple(sorted({*(earlier.asked if earlier else ()), *(trials.targets if trials else ())}))
+
+
 def gather_figures(
     bundle: Bundle, head: Head, samples: list[Sample], export_promise: Mapping[int, float], progress: Progress
 ) -> Figures:
@@ -85,7 +91,7 @@ def measure_samples(
     if earlier is not None and earlier.measured.sample == HELD_OUT:
         main, first_domain = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
     else:
-        first, *samples = samples or [read_calibration(head, bundle)]
+        first, *samples = samples or [read_calibration(head, bundle, list_promised_depths(bundle))]
         main, first_domain = measure_sample(head, first)
     return main, [first_domain, *(measure_domain(head, sample) for sample in samples)]
 

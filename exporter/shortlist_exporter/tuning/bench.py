@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -40,9 +41,9 @@ class Bench:
     keys: dict[str, str] = field(default_factory=dict)
     open_heads: dict[str, Head] = field(default_factory=dict)
 
-    def compute_truths(self, classes: int, progress: Progress) -> None:
-        """Exact answers of both splits, for a layer of so many classes."""
-        depth = min(max(TRUE_CLASSES, choose_timed_k(self.promise)), classes)
+    def compute_truths(self, classes: int, depths: Iterable[int], progress: Progress) -> None:
+        """Exact answers of both splits, for a layer of so many classes. depths: each k whose P@k is measured."""
+        depth = min(max({TRUE_CLASSES, *depths}), classes)
         for split, rows in self.rows.items():
             self.keys[split] = self.cache.key(
                 "truth", self.fits.data, hashlib.sha256(np.ascontiguousarray(rows).data).hexdigest(), depth

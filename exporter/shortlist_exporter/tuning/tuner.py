@@ -60,6 +60,11 @@ class TuneRequest:
     cache: Path = field(default_factory=default_folder)
     bundle: Request = field(default_factory=Request)
 
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Each k whose P@k the bundle's manifest and report give beside the usual ones."""
+        return replace(self.bundle, promise=self.promise.precision).depths
+
 
 class NoHead(QualityError):
     """Nothing that may be exported keeps the promise; `record` says what was tried."""
@@ -105,8 +110,7 @@ def tune(
         if winner is None:
             raise NoHead(record)
         clock.report_stage("writing the bundle")
-        depth = min(TRUE_CLASSES, request.bundle.max_k or dense.real_classes)
-        sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], depth)
+        sample = make_sample(contexts if test is None else test, splits.test, bench.truths["test"], request)
         write_bundle(folder, out, contexts, bench.fits, winner[1], record, request, sample)
     return record
 
@@ -149,7 +153,7 @@ def make_bench(
         "test": (contexts if test is None else test).contexts[splits.test],
     }
     bench = Bench(cache, heads, request.promise, dense.module, rows)
-    bench.compute_truths(dense.real_classes, progress)
+    bench.compute_truths(dense.real_classes, request.depths, progress)
     return bench
 
 
@@ -173,10 +177,12 @@ def measure_dense(choice: Choice) -> Fit:
     return fit
 
 
-def make_sample(contexts: Contexts, rows: Rows, truth: Truth, depth: int) -> Sample:
-    """The test split with its first `depth` true classes, as an export has its held-out rows."""
+def make_sample(contexts: Contexts, rows: Rows, truth: Truth, request: TuneRequest) -> Sample:
+    """The test split with as many true classes as are measured, as an export has its held-out rows."""
     part = select_rows(contexts, rows)
-    return Sample(HELD_OUT, truth.contexts, truth.first_classes(depth), part.documents, part.kind_rows)
+    most = max({TRUE_CLASSES, *request.depths})
+    best = truth.first_classes(min(most, truth.ids.shape[1], request.bundle.max_k or most))
+    return Sample(HELD_OUT, truth.contexts, best, part.documents, part.kind_rows, request.depths)
 
 
 def write_bundle(
@@ -185,7 +191,8 @@ def write_bundle(
 ) -> None:  # fmt: skip
     """The very head that was tested, finished as an export finishes its own, with the record beside it."""
     dense, module = fits.dense, fits.dense.module
-    bundle = replace(request.bundle, method=fit.build.method, promise={}, threads=request.promise.threads)
+    threads = request.promise.threads
+    bundle = replace(request.bundle, method=fit.build.method, promise={}, threads=threads, at=request.depths)
     files = copy_graphs(fit, folder)
     if bundle.keep_dense and bundle.certificate:
         files |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)

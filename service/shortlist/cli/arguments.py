@@ -31,6 +31,14 @@ def parse_depths(text: str) -> tuple[int, ...]:
     return tuple(sorted({parse_from(part, 1) for part in text.split(",")}))
 
 
+def parse_precision(text: str) -> tuple[int, float]:
+    """Parse `10=0.97` as (10, 0.97), a P@10; raises ArgumentTypeError."""
+    k, equals, share_text = text.partition("=")
+    if not equals:
+        raise ArgumentTypeError(f"'{text}' is not K=SHARE, as in 10=0.97")
+    return parse_from(k, 1), parse_share(share_text)
+
+
 def parse_share(text: str) -> float:
     """Parse a number over 0, up to 1; raises ArgumentTypeError."""
     try:

@@ -96,6 +96,15 @@ def test_promise_not_kept_leaves_nothing(out):
     assert not out.parent.exists()
 
 
+def test_precision_is_promised_at_any_k(out):
+    request = Request("svd", options=FORMS["published"] | {"full_view": "5"}, threads=1)
+    with pytest.raises(QualityError, match=r"P@20 is 0\.\d+ on 40 held-out contexts, under the 1.0 asked for"):
+        export(make_dense(), contexts, out, replace(request, promise={20: 1.0}))
+    assert list(export(make_dense(), contexts, out, replace(request, promise={1: 0.1, 20: 0.1})).quality.p_at) == [20]
+    with pytest.raises(BadInput, match="P@301 cannot be measured: k goes from 1 to 300"):
+        export(make_dense(), contexts, out.with_name("2"), replace(request, promise={301: 0.1}))
+
+
 def test_an_existing_version_is_refused_before_any_work(tmp_path, out):
     make_head(tmp_path, make_dense())
     before = (out / "manifest.json").read_bytes()

@@ -1,6 +1,6 @@
 import pytest
 from shortlist.bundle.manifest import Quality
-from shortlist.evaluation.statistics import Share
+from shortlist.evaluation.statistics import Share, bound_mean
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, TuneTrials
 from shortlist_exporter.report import verdict
 
@@ -32,6 +32,13 @@ def test_both_kinds_in_one_sentence():
     )
 
 
+def test_what_was_not_measured_is_not_said_to_hold():
+    assert judge({1: 0.95, 20: 0.9}, domain("news", 0.97)).sentence == (
+        "P@1 0.95, asked for, holds within sampling error on news (1,000 rows)"
+    )
+    assert judge({20: 0.9}, domain("news", 0.97)).status == "unknown"
+
+
 def test_nothing_to_hold_it_against():
     assert judge({1: 0.95}, domain("news")).status == "unknown"
     assert judge({}, domain("news", 0.9)).status == "unknown"
@@ -41,7 +48,9 @@ def test_whose_promise_it_is():
     trials = TuneTrials(targets={1: 0.99}, batch=1, sentence="", points=[])
     assert verdict.choose_promise(QUALITY, {5: 0.5}, trials) == ({5: 0.5}, verdict.REQUEST_SOURCE)
     assert verdict.choose_promise(QUALITY, {}, trials) == ({1: 0.99}, verdict.TUNE_SOURCE)
-    assert verdict.choose_promise(QUALITY, {}, None) == ({1: 0.9, 5: 0.8}, verdict.EXPORT_SOURCE)
+    own, source = verdict.choose_promise(QUALITY, {}, None)
+    assert source == verdict.EXPORT_SOURCE
+    assert own == {1: bound_mean(0.9, 9).low, 5: bound_mean(0.8, 9).low}, "nine rows say little"
     assert verdict.choose_promise(None, {}, None)[0] == {}
 
 

@@ -59,6 +59,19 @@ def test_export_writes_page_pictures_and_figures(report_bundle):
     ]
 
 
+def test_a_promise_at_any_k_is_measured_on_every_sample(tmp_path):
+    """One that was not measured counted as kept."""
+    folder = tmp_path / "lm" / "1"
+    request = Request("l2s", options=OPTIONS, promise={20: 0.2}, report=True, threads=1)
+    export(make_dense(), CONTEXTS, folder, request)
+    assert list(figures_in(folder / "report").domains[0].precision) == [1, 5, 10, 20]
+    assert main(["report", str(folder), "--contexts", str(strangers(tmp_path))]) == 0
+    figures = figures_in(folder / "report")
+    assert [list(domain.precision) for domain in figures.domains] == [[1, 5, 10, 20]] * 2
+    assert figures.verdict.sentence.startswith("P@20 0.2, asked for at the export, ")
+    assert "<th class=\"n\">P@20</th>" in (folder / "report" / "index.html").read_text("utf-8")
+
+
 def test_the_page_needs_no_other_file_and_no_network(report_bundle):
     text = (report_bundle / "report" / "index.html").read_text("utf-8")
     page = Page(text)

@@ -16,6 +16,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.records import tuning as records
+from shortlist_exporter.records.report import Figures
 from shortlist_exporter.tuning.search import RUNGS
 from shortlist_exporter.tuning.tuner import NoHead, tune
 
@@ -144,6 +145,18 @@ def test_promises_are_of_requests_for_k_classes_alone(tune_result, cache, tmp_pa
     (trial,) = excinfo.value.record.trials
     assert trial.tune.scored == 200, "fifty classes are searched for among 200"
     assert trial.tune.precision[1].mean < 0.85, "and one among 16"
+
+
+def test_every_k_that_is_promised_or_asked_for_is_measured(cache, tmp_path, monkeypatch):
+    only(monkeypatch, 24, 200)
+    request = request_of(cache, [(1, 0.5), (20, 0.5)])
+    request = replace(request, bundle=replace(request.bundle, at=(50,), report=True))
+    folder = tmp_path / "lm" / "1"
+    tune(dense, contexts, folder, request)
+    assert list(shortlist.load(folder, threads=1).manifest.quality.p_at) == [20, 50]
+    figures = Figures.model_validate_json((folder / "report" / "figures.json").read_bytes())
+    assert list(figures.domains[0].precision) == [1, 5, 10, 20, 50]
+    assert figures.verdict.sentence.startswith("P@1 0.5, P@20 0.5, the targets of shortlist tune, holds")
 
 
 def test_command(tune_result, tmp_path, cache, capsys):

@@ -61,6 +61,8 @@ def test_list_of_commands():
         (["export", "--min-p1", "99"], 2, "'99' is not a share"),
         (["export", "--min-p5", "nan"], 2, "'nan' is not a share"),
         (["export", "--min-p5", "some"], 2, "'some' is not a share"),
+        (["export", "--min-pk", "20"], 2, "'20' is not K=SHARE"),
+        (["export", "--min-pk", "0=0.9"], 2, "'0' is not a whole number from 1"),
         (["tune", "--target-p1", "1.01"], 2, "'1.01' is not a share"),
         (["tune", "--target-pk", "10"], 2, "'10' is not K=SHARE"),
         (["tune", "--max-memory", "-1"], 2, "'-1' is not a number over 0"),

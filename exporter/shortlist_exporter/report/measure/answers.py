@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.core.results import PlanResult
-from shortlist.evaluation.statistics import Share, choose_depths, estimate_share, mark_hits
+from shortlist.evaluation.statistics import PRECISION_DEPTHS, Share, choose_depths, estimate_share, mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
 from shortlist.plans.registry import Plan
@@ -22,17 +22,21 @@ from .samples import Sample
 
 @dataclass(frozen=True)
 class Answers:
-    """contexts: [n, d]. tops: what the plan answers requests for k classes, by k. truth: exact answers, or None."""
+    """A sample's contexts [n, d] with what the plan answers requests for k classes, by k, and exact answers, or None.
+
+    depths: each k beside the usual ones whose P@k is measured.
+    """
 
     contexts: FloatArray
     classes: int
     tops: Mapping[int, PlanResult]
     truth: Truth | None
+    depths: tuple[int, ...] = ()
 
     @property
     def top(self) -> PlanResult:
-        """What the plan answers to the request for most classes, `TRUE_CLASSES` where it serves as many."""
-        return self.tops[max(self.tops)]
+        """What the plan answers to the request for `TRUE_CLASSES`, or for as many as it serves."""
+        return self.tops[min(TRUE_CLASSES, max(self.tops))]
 
     @property
     def true(self) -> npt.NDArray[np.int64] | None:
@@ -53,7 +57,8 @@ class Answers:
         """P@k by k, with intervals; empty where there is no truth."""
         if self.truth is None:
             return {}
-        return {k: estimate_share(self.mark_hits(k).mean(axis=1)) for k in choose_depths(self.truth.ids.shape[1])}
+        depths = [k for k in {*PRECISION_DEPTHS, *self.depths} if k <= self.truth.ids.shape[1]]
+        return {k: estimate_share(self.mark_hits(k).mean(axis=1)) for k in sorted(depths)}
 
     def measure_errors(self) -> FloatArray | None:
         """[n]: estimated minus exact log-probability, nats, alike for all classes of a row: their logits are exact."""
@@ -66,8 +71,9 @@ class Answers:
 def answer_sample(head: Head, plan: Plan, sample: Sample) -> Answers:
     """What `plan` returns for the sample's rows, never by dense for their number."""
     most = min(TRUE_CLASSES, head.manifest.max_k)
-    tops = {k: head.run(plan, sample.contexts, k, UNRESTRICTED) for k in {*choose_depths(most), most}}
-    return Answers(sample.contexts, head.manifest.classes, tops, sample.truth)
+    depths = [k for k in sample.depths if k <= head.manifest.max_k]
+    tops = {k: head.run(plan, sample.contexts, k, UNRESTRICTED) for k in {*choose_depths(most), most, *depths}}
+    return Answers(sample.contexts, head.manifest.classes, tops, sample.truth, sample.depths)
 
 
 class Namer:

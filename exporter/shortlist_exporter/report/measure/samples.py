@@ -20,6 +20,8 @@ from shortlist_exporter.inputs.splits import Rows, select_rows
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE
 from shortlist_exporter.verify.quality import TRUE_CLASSES
 
+Depths = tuple[int, ...]
+
 MAX_SAMPLE_ROWS = 4096  # of a sample that are measured, by default
 
 
@@ -27,7 +29,7 @@ MAX_SAMPLE_ROWS = 4096  # of a sample that are measured, by default
 class Sample:
     """contexts: [n, d]. truth: None where the bundle has no dense head. documents: [n] or None.
 
-    kinds: of text, positions of their rows.
+    kinds: of text, positions of their rows. depths: each further k whose P@k is measured, of as many true classes.
     """
 
     name: str
@@ -35,9 +37,10 @@ class Sample:
     truth: Truth | None
     documents: npt.NDArray[np.int32] | None = None
     kinds: Mapping[str, Rows] = field(default_factory=dict)
+    depths: Depths = ()
 
 
-def read_sample(head: Head, path: Path, name: str, count: int, seed: int) -> Sample:
+def read_sample(head: Head, path: Path, name: str, count: int, seed: int, depths: Depths = ()) -> Sample:
     """At most `count` distinct contexts of a file, in random order; raises NotFound, BadInput."""
     file = load_contexts(path)
     dim = file.contexts.shape[1]
@@ -45,24 +48,27 @@ def read_sample(head: Head, path: Path, name: str, count: int, seed: int) -> Sam
         raise BadInput(f"contexts in {path} have d = {dim} but the bundle {head.manifest.dim}: capture both alike")
     positions = choose_distinct_rows(file.contexts, count, seed)
     rows = select_rows(file, positions)
-    return Sample(name, rows.contexts, compute_exact(head, rows.contexts, positions), rows.documents, rows.kind_rows)
+    truth = compute_exact(head, rows.contexts, positions, depths)
+    return Sample(name, rows.contexts, truth, rows.documents, rows.kind_rows, depths)
 
 
-def read_calibration(head: Head, bundle: Bundle) -> Sample:
+def read_calibration(head: Head, bundle: Bundle, depths: Depths = ()) -> Sample:
     """The few rows that every bundle carries."""
     contexts = bundle.tensors(CALIBRATION_FILE)["contexts"]
-    return Sample(CALIBRATION_SAMPLE, contexts, compute_exact(head, contexts, np.arange(len(contexts))))
+    truth = compute_exact(head, contexts, np.arange(len(contexts)), depths)
+    return Sample(CALIBRATION_SAMPLE, contexts, truth, depths=depths)
 
 
-def compute_exact(head: Head, contexts: FloatArray, row_numbers: Rows) -> Truth | None:
+def compute_exact(head: Head, contexts: FloatArray, row_numbers: Rows, depths: Depths = ()) -> Truth | None:
     """The bundle's own exact answers to `contexts` [n, d]; None where it has none to be held against.
 
-    row_numbers: [n] positions in the user's file. Raises BadInput where scores overflow.
+    row_numbers: [n] positions in the user's file. depths: each k whose P@k is measured beside the usual ones. Raises
+    BadInput where scores overflow.
     """
     plan = head.exact
     if plan is None:
         return None
-    depth = min(TRUE_CLASSES, head.manifest.max_k)
+    depth = min(max({TRUE_CLASSES, *depths}), head.manifest.max_k)
     return compute_truth(rank_by_plan(plan, contexts, row_numbers), contexts, depth, step=plan.max_rows())
 
 

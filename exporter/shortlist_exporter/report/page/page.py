@@ -8,6 +8,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.reader import Bundle
+from shortlist.evaluation.statistics import PRECISION_DEPTHS
 
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE, Domain, Figures, Point
 from shortlist_exporter.report.pareto_front import find_front
@@ -27,6 +28,7 @@ def render_page(bundle: Bundle, figures: Figures, pictures: Mapping[str, Picture
         figures=figures,
         measured=figures.measured,
         facts=list_facts(manifest, figures),
+        depths=sorted({*PRECISION_DEPTHS, *(k for domain in figures.domains for k in domain.precision)}),
         pictures={name: picture.svg for name, picture in pictures.items()},
         tried=choose_trials(figures),
         own_rows=are_own_rows(figures.domains),
