@@ -69,7 +69,7 @@ def test_a_promise_at_any_k_is_measured_on_every_sample(tmp_path):
     figures = figures_in(folder / "report")
     assert [list(domain.precision) for domain in figures.domains] == [[1, 5, 10, 20]] * 2
     assert figures.verdict.sentence.startswith("P@20 0.2, asked for at the export, ")
-    assert "<th class=\"n\">P@20</th>" in (folder / "report" / "index.html").read_text("utf-8")
+    assert '<th class="n">P@20</th>' in (folder / "report" / "index.html").read_text("utf-8")
 
 
 def test_the_page_needs_no_other_file_and_no_network(report_bundle):
