@@ -1,11 +1,10 @@
-r"""Turn a weight matrix and a sample of context vectors into a bundle.
+"""Turn a weight matrix and a sample of context vectors into a bundle.
 
 Nine tenths of the contexts (whole documents, where the file says which) fit the head; the rest measure it.
 Without contexts, or with fewer than twice d, some are sampled in the directions of the layer's rows, and the report
 and the manifest say so. The version folder appears only when everything was checked, and is never overwritten.
 
-  shortlist export --weights head.safetensors --contexts contexts.safetensors \
-      --method svd --set basis=context --out repo/lm/1 --min-p1 0.99
+  shortlist export --weights head.safetensors --contexts contexts.safetensors --out repo/lm/1 --min-p1 0.99
 """
 
 from __future__ import annotations

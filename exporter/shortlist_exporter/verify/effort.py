@@ -2,7 +2,7 @@
 
 Learned stopping (Li et al. 2020, "Improving approximate nearest neighbor search through learned adaptive early
 termination"), by one logistic regression for each look: of the share of the k best classes that it missed, on what the
-loops tell of the row (`describe_look` in grouped_effort.h). Contexts are ones that the head was not fitted on, but of
+loops tell of the row (`describe_look` in native/grouped/effort.h). Contexts are ones that the head was not fitted on, but of
 the kinds of text that it was fitted on; rows of other kinds miss more often than they look, by `NEW_KIND_LOG_ODDS`.
 Sizes of the context count in proportion to each other alone: the best classes of a context twice as long are the same.
 """
