@@ -2,9 +2,10 @@
 
 Learned stopping (Li et al. 2020, "Improving approximate nearest neighbor search through learned adaptive early
 termination"), by one logistic regression for each look: of the share of the k best classes that it missed, on what the
-loops tell of the row (`describe_look` in native/grouped/effort.h). Contexts are ones that the head was not fitted on, but of
-the kinds of text that it was fitted on; rows of other kinds miss more often than they look, by `NEW_KIND_LOG_ODDS`.
-Sizes of the context count in proportion to each other alone: the best classes of a context twice as long are the same.
+loops tell of the row (`describe_look` in native/grouped/effort.h): how far it searched, how logits fall off, and how
+wrong the previews of the best classes were. Contexts are ones that the head was not fitted on, but of the kinds of text
+that it was fitted on; rows of other kinds miss more often than they look, by `NEW_KIND_LOG_ODDS`. Sizes of the context
+count in proportion to each other alone: the best classes of a context twice as long are the same.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regress
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
-# Added to every estimate: 13 kinds of text, none of their documents or like in the fit, missed exp(-.4) to exp(0) times
-# as often as the regressions say, in the geometric mean; the deviation among kinds is exp(.6) to exp(.9).
+# Added to every estimate: five kinds of text, none of their documents or like in the fit, missed exp(-.3) (k = 1) and
+# exp(.2) (k = 5) times as often as the regressions say, in the geometric mean; the deviation among kinds is exp(.2) to
+# exp(.3).
 NEW_KIND_LOG_ODDS = 0.2
 
 Weights = tuple[float, ...]

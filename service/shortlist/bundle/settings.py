@@ -19,7 +19,7 @@ MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops s
 MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
 LOOKS = 2  # that a search of plan `grouped` takes at most
 MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
-EFFORT_WEIGHTS = 12  # of each look: one for every feature, and a constant
+EFFORT_WEIGHTS = 15  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]

@@ -29,14 +29,13 @@ WIDE_LAST_LOOK_FACTOR = 1.5  # of what a first look for many classes opens, and 
 LEAST_SAVING = 0.75  # a first look that opens a larger share of what the last does is not worth its time
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 # Times the odds of 1 less the promise for each of k classes, up to the second number: over them a row looks further.
-# Of several classes a larger share may be missed: the best of them is missed least often. Where one is asked for, the
-# least sure rows hold those that would lose a class of high probability (docs/log/effort.md).
-MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 0.75, 1.5
-# Times the odds of 1 less the promise for each of k classes, up to as many: over them after the last look, a row is
-# answered exactly.
-DOUBT_ODDS_FACTOR, LIST_DOUBT_ODDS_FACTOR = 2, 4
+# Of several classes a larger share may be missed: the best of them is missed least often. How many rows look further
+# was chosen by kinds of text that nothing was fitted on (docs/log/effort.md).
+MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 1.0, 2.0
+# The same of rows that are answered exactly, since they are over these odds after the last look: with lists over more.
+DOUBT_ODDS_PER_CLASS, MOST_DOUBT_ODDS, LIST_DOUBT_FACTOR = 2, 3, 2
 MAX_EFFORT_K = 256  # beyond it, loops take the last look alone
-EFFORT_FEATURES = 11  # of a look, as `describe_look` of native/grouped/effort.h lists them
+EFFORT_FEATURES = 14  # of a look, as `describe_look` of native/grouped/effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
 MAX_LIMIT = np.iinfo(np.int32).max
 
@@ -143,11 +142,12 @@ def find_bars(promise: float, k: int, *, has_exact: bool, has_list_effort: bool)
     own, without which none is answered exactly for its lists.
     """
     odds = log(1 - promise) - log(promise)
-    bars, most = {"bar": odds + log(min(MISS_ODDS_PER_CLASS * k, MOST_MISS_ODDS))}, odds + log(min(k, MOST_MISS_ODDS))
+    bars = {"bar": odds + log(min(MISS_ODDS_PER_CLASS * k, MOST_MISS_ODDS))}
+    doubt = odds + log(min(DOUBT_ODDS_PER_CLASS * k, MOST_DOUBT_ODDS))
     if has_exact:
-        bars["doubt_bar"] = most + log(DOUBT_ODDS_FACTOR)
+        bars["doubt_bar"] = doubt
     if has_exact and has_list_effort:
-        bars["list_doubt_bar"] = most + log(LIST_DOUBT_ODDS_FACTOR)
+        bars["list_doubt_bar"] = doubt + log(LIST_DOUBT_FACTOR)
     return bars
 
 

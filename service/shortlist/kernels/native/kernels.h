@@ -63,7 +63,7 @@ struct grouped_limits {
     float raise_share; /* of `preview_raise` that previews are raised by */
 };
 
-enum { EFFORT_FEATURES = 11 };
+enum { EFFORT_FEATURES = 14 };
 
 /* A search for k classes: looks that go further and further, until enough was found.
  *

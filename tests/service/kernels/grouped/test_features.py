@@ -47,3 +47,36 @@ def test_a_look_tells_how_far_the_logits_that_follow_the_kth_are_from_it(promise
     np.testing.assert_allclose(
         differences[some] / differences[some, 3:], expected[some] / expected[some, 3:], atol=0.002
     )
+
+
+def describe(plan, rows, look):
+    """What a look tells of `rows` where one class is asked for."""
+    features = np.zeros((len(rows), EFFORT_FEATURES), np.float32)
+    plan.compiled(rows, plan.prepare_search(1)((look,), weights=plan.settings.effort[:1]), UNRESTRICTED, features)
+    return features
+
+
+def test_a_look_tells_how_far_the_best_classes_groups_are_over_the_last_that_was_opened(promise_head):
+    plan = promise_head.plan
+    look = list_looks(plan.settings, 1, plan.order.size)[0]
+    few, more, all_of_them = (
+        describe(plan, near, look._replace(opened=opened))[:, 11] for opened in (800, 1600, PROMISE_CLASSES)
+    )
+    assert (few >= -1e-5).all(), "what was found was opened"
+    assert few.mean() < more.mean()
+    assert (all_of_them == 12).all(), "nothing is left to be opened"
+
+
+def test_a_look_tells_how_little_previews_say(promise_head):
+    """Of contexts whose direction previews see nothing of, they are off by more."""
+    plan = promise_head.plan
+    look = list_looks(plan.settings, 1, plan.order.size)[0]
+    arrays = Bundle(promise_head.folder).tensors(INDEX_FILE)
+    projection = arrays["projection"] * arrays["projection_scale"][:, None]
+    _, size, directions = np.linalg.svd(projection.astype(np.float64))
+    unseen = directions[np.searchsorted(-size, -1e-3 * size[0]) :]
+    assert len(unseen)
+    noise = np.random.default_rng(0).standard_normal((len(near), len(unseen))) @ unseen
+    rows = near + 2 * (noise * np.linalg.norm(near, axis=1).mean() / np.sqrt(len(unseen))).astype(np.float32)
+    plain, noisy = describe(plan, near, look), describe(plan, rows.astype(np.float32), look)
+    assert noisy[:, 13].mean() > plain[:, 13].mean() + 0.2

@@ -83,7 +83,8 @@ static int64_t preview_best(const struct row_search *row, int64_t wanted) {
     struct grouped_limits limits = row->search->limits[0];
     limits.opened = OPENED_PER_WANTED * wanted, limits.previewed = PREVIEWED_PER_WANTED * wanted;
     limits.raise_share = 0;
-    int64_t blocks = open_groups(head, limits.opened, scratch);
+    float bar;
+    int64_t blocks = open_groups(head, limits.opened, scratch, &bar);
     blocks = preview_blocks(head, &limits, row->row_scale, NULL, scratch, blocks);
     int64_t count = select_best(scratch->scores, LANES * blocks, wanted, scratch->positions, scratch->spare);
     for (int64_t i = 0; i < count; i++) {

@@ -17,12 +17,14 @@ enum {
 };
 #define MAX_FEATURE 12.0f
 #define MIN_SPREAD 1e-20f
+#define MIN_ERROR 1e-3f /* of previews, in spreads */
 
 /* What a look tells of its row. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
- * square of the projected context. beyond: the same of the columns that groups are not compared by. bar: the preview,
- * in logits before scale and soft-cap, that candidates reach. */
+ * square of the projected context. beyond: the same of the columns that groups are not compared by. unit: what previews
+ * are in units of. bar: the preview, in logits before scale and soft-cap, that candidates reach. group_bar: the score
+ * that opened groups reach. */
 struct look {
-    float mean, spread, peak, size, beyond, bar;
+    float mean, spread, peak, size, beyond, unit, bar, group_bar;
 };
 
 /* Sums of differences from the first score and of their squares, LANES of each side by side; the last few by one. */
@@ -72,6 +74,26 @@ INLINE float limit_feature(float value) {
     return value > MAX_FEATURE ? MAX_FEATURE : value > -MAX_FEATURE ? value : -MAX_FEATURE;
 }
 
+/* What the candidates whose values are `least` and more tell by how they were found. Their groups: how far the worst of
+ * these is over the bar. Their previews: by how much these are too low in the mean, and the logarithm of how much that
+ * differs among them. Rows of which previews say little miss more. */
+static void describe_previews(const struct grouped *head, const struct look *look, const struct scratch *scratch,
+                              int64_t count, float least, float *features) {
+    float worst_group = INFINITY, sum = 0, square = 0, found = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (scratch->values[i] < least) continue;
+        int32_t lane = scratch->lanes[i];
+        float group = scratch->block_groups[lane / LANES];
+        float error = (scratch->values[i] / head->logit_scale - scratch->scores[lane] * look->unit) / look->spread;
+        worst_group = group < worst_group ? group : worst_group;
+        sum += error, square += error * error, found++;
+    }
+    float mean = sum / found, variance = square / found - mean * mean;
+    features[0] = limit_feature((worst_group - look->group_bar) / look->spread);
+    features[1] = limit_feature(mean);
+    features[2] = logf(MIN_ERROR + sqrtf(variance > 0 ? variance : 0));
+}
+
 /* Writes the features of a look at `count` permitted candidates, k at least. forbidden: how many classes the lists
  * forbade, of which those over the k-th count as if they were asked for. best: [k + RANKS_BEYOND], overwritten, as is
  * the scratch's `spare`. */
@@ -91,6 +113,7 @@ static void describe_look(const struct grouped *head, const struct look *look, c
     features[8] = limit_feature((level / head->logit_scale - look->bar) / look->spread);
     features[9] = logf(look->beyond + MIN_SPREAD);
     features[10] = logf(look->spread);
+    describe_previews(head, look, scratch, count, best[size - 1], features + 11);
 }
 
 INLINE float add_features(const float *weights, const float *features) {

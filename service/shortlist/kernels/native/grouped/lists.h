@@ -133,13 +133,14 @@ INLINE int64_t drop_forbidden(const struct grouped *head, const struct scratch *
     for (int64_t i = kept; i < count; i++) { /* without a branch, which half of all classes would take */
         int32_t position = scratch->positions[i];
         float value = scratch->values[i];
+        int32_t lane = scratch->lanes[i];
         if (reader != BY_BANS && i + IDS_AHEAD < count)
             __builtin_prefetch(head->order + scratch->positions[i + IDS_AHEAD]);
         if (reader == BY_MARKS && i + IDS_AHEAD / 2 < count)
             __builtin_prefetch(scratch->marks + head->order[scratch->positions[i + IDS_AHEAD / 2]]);
         int is_dropped = is_forbidden(head, scratch, position, reader);
         scratch->forbidden_values[dropped] = value;
-        scratch->positions[kept] = position, scratch->values[kept] = value;
+        scratch->positions[kept] = position, scratch->values[kept] = value, scratch->lanes[kept] = lane;
         dropped += is_dropped, kept += !is_dropped;
     }
     *forbidden = dropped;

@@ -4,6 +4,7 @@
 #ifndef SHORTLIST_GROUPED_PREVIEWS_H
 #define SHORTLIST_GROUPED_PREVIEWS_H
 
+#include "grouped/effort.h"
 #include "grouped/scratch.h"
 #include "primitives/digits.h"
 #include "primitives/select.h"
@@ -82,15 +83,27 @@ INLINE int64_t write_range(int64_t first, int64_t end, int32_t *numbers) {
     return end - first;
 }
 
-/* Writes the blocks of the best groups to block_ids; returns how many. The groups' scores are there. */
-static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch) {
+/* Writes `score` `count` times to `scores`, up to LANES more behind these, as `write_range` writes numbers. */
+INLINE void repeat_score(float score, int64_t count, float *scores) {
+    int64_t written = 0;
+    do
+        for (int64_t i = 0; i < LANES; i += WIDTH) store_floats(scores + written + i, repeat_float(score));
+    while (count - written > LANES && (written += LANES));
+}
+
+/* Writes the blocks of the best groups to block_ids, and the scores of these groups to block_groups; returns how many.
+ * The groups' scores are there. bar: gets the score that they reach, or somewhat less. */
+static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch, float *bar) {
     int64_t count = 0;
     float threshold = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
     int64_t reaching = select_reaching(scratch->groups, head->groups, threshold, scratch->positions);
     for (int64_t i = 0; i < reaching; i++) {
         int32_t group = scratch->positions[i];
-        count += write_range(head->group_blocks[group], head->group_blocks[group + 1], scratch->block_ids + count);
+        int64_t first = head->group_blocks[group], end = head->group_blocks[group + 1];
+        repeat_score(scratch->groups[group], end - first, scratch->block_groups + count);
+        count += write_range(first, end, scratch->block_ids + count);
     }
+    *bar = threshold;
     return count;
 }
 
@@ -98,7 +111,7 @@ static int64_t open_groups(const struct grouped *head, int64_t opened, const str
 static int64_t open_all_groups(const struct grouped *head, int restricted, const struct scratch *scratch) {
     int64_t count = 0;
     for (int64_t block = 0; block < head->blocks; block++) {
-        scratch->block_ids[count] = (int32_t)block;
+        scratch->block_ids[count] = (int32_t)block, scratch->block_groups[count] = 0;
         count += !restricted || scratch->block_permitted[block] > 0;
     }
     return count;
@@ -185,7 +198,7 @@ static int64_t choose_blocks(const struct grouped *head, int64_t count, int64_t 
     int64_t kept = select_reaching(scratch->block_scores, count, threshold, scratch->positions);
     for (int64_t i = 0; i < kept; i++) {
         int64_t from = scratch->positions[i];
-        scratch->block_ids[i] = scratch->block_ids[from];
+        scratch->block_ids[i] = scratch->block_ids[from], scratch->block_groups[i] = scratch->block_groups[from];
         if (from > i) memcpy(scratch->scores + LANES * i, scratch->scores + LANES * from, LANES * sizeof(float));
     }
     return kept;
@@ -229,23 +242,25 @@ INLINE int32_t find_opened_position(const struct grouped *head, const struct scr
     return head->firsts[scratch->block_ids[lane / LANES]] + (int32_t)(lane % LANES);
 }
 
-/* Writes the positions of a row's candidates, ascending, to `positions`; returns how many.
+/* Writes the positions of a row's candidates, ascending, to `positions`, and their lanes to `lanes`; returns how many.
  *
  * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
- * head has. bar: gets the least preview of a candidate. */
+ * head has. look: gets the bars that opened groups and candidates reach. */
 static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
-                                 const uint8_t *permitted, int64_t classes, const struct scratch *scratch, float *bar) {
+                                 const uint8_t *permitted, int64_t classes, const struct scratch *scratch,
+                                 struct look *look) {
     int restricted = permitted != NULL;
-    int64_t blocks = limits->opened < classes ? open_groups(head, limits->opened, scratch)
+    look->group_bar = -INFINITY;
+    int64_t blocks = limits->opened < classes ? open_groups(head, limits->opened, scratch, &look->group_bar)
                                               : open_all_groups(head, restricted, scratch);
     blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
-    int32_t *positions = scratch->positions;
-    int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, positions, scratch->spare);
+    int32_t *lanes = scratch->lanes;
+    int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, lanes, scratch->spare);
     float least, most;
-    for (int64_t i = 0; i < count; i++) scratch->spare[i] = scratch->scores[positions[i]];
+    for (int64_t i = 0; i < count; i++) scratch->spare[i] = scratch->scores[lanes[i]];
     find_range(scratch->spare, count, &least, &most);
-    *bar = count ? least * row_scale : INFINITY;
-    for (int64_t i = 0; i < count; i++) positions[i] = find_opened_position(head, scratch, positions[i]);
+    look->bar = count ? least * row_scale : INFINITY;
+    for (int64_t i = 0; i < count; i++) scratch->positions[i] = find_opened_position(head, scratch, lanes[i]);
     return count;
 }
 

@@ -121,6 +121,7 @@ static int64_t keep_best(const struct row_search *row, int64_t count) {
     if (permitted < wanted) return count;
     for (int64_t i = 0; i < kept; i++) {
         scratch->positions[i] = scratch->positions[scratch->exact[i]];
+        scratch->lanes[i] = scratch->lanes[scratch->exact[i]];
         scratch->values[i] = scratch->values[scratch->exact[i]];
     }
     return kept;

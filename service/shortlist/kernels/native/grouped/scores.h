@@ -73,8 +73,8 @@ static int64_t rescore_best(const struct grouped *head, const float *context, co
 static int64_t rescore_doubtful(const struct grouped *head, const float *context, const struct scratch *scratch,
                                 int64_t count, int64_t exact_count, int64_t k) {
     if (exact_count < k || exact_count == count) return exact_count;
-    for (int64_t i = 0; i < exact_count; i++) scratch->scores[i] = scratch->values[scratch->exact[i]];
-    float level = find_threshold(scratch->scores, NULL, exact_count, k, 0);
+    for (int64_t i = 0; i < exact_count; i++) scratch->exact_values[i] = scratch->values[scratch->exact[i]];
+    float level = find_threshold(scratch->exact_values, NULL, exact_count, k, 0);
     float error = CODE_ERRORS * head->logit_scale * sqrtf(dot(context, context, head->dim) / 12);
     for (int64_t i = 0; i < count; i++) scratch->spare[i] += error * head->code_scale[scratch->positions[i]];
     for (int64_t i = 0; i < exact_count; i++) scratch->spare[scratch->exact[i]] = INFINITY; /* they stay */

@@ -17,7 +17,10 @@ struct scratch {
     float *groups, *block_scores;        /* scores of all groups, and the best in each block */
     float *scores, *values, *spare;      /* previews; logits of the candidates; what choosing the best overwrites */
     int32_t *block_ids, *block_sizes;    /* the blocks chosen so far */
+    float *block_groups;                 /* the scores of their groups */
+    int32_t *lanes;                      /* of the candidates: where in `scores` their previews are */
     int32_t *positions, *exact;          /* of the candidates in `order`; indices of those that are scored exactly */
+    float *exact_values;                 /* logits of what is scored exactly */
     uint64_t *places;                    /* of what is scored exactly, as `make_place` makes them */
     int32_t *first_exact;                /* positions of what the first look scored exactly, where a row has lists */
     float *first_values;                 /* and their logits */
@@ -47,6 +50,16 @@ INLINE void *take(uintptr_t *place, int64_t count, int64_t size) {
     return (void *)start;
 }
 
+/* Lays out what lists need. */
+static void lay_out_lists(const struct grouped *head, const struct lists *lists, struct scratch *scratch,
+                          uintptr_t *place) {
+    scratch->permitted = take(place, head->blocks * LANES, 1);
+    scratch->block_permitted = take(place, head->blocks, sizeof(int32_t));
+    scratch->marks = lists ? lists->marks : NULL;
+    scratch->banned_slots = lists && lists->ban ? count_slots(lists->ban_size) : 0;
+    scratch->banned = take(place, scratch->banned_slots, sizeof(int32_t));
+}
+
 /* Lays the scratch out from `place` on; returns how many bytes it takes. */
 static int64_t lay_out_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch,
                                uintptr_t place) {
@@ -64,20 +77,19 @@ static int64_t lay_out_scratch(const struct grouped *head, const struct lists *l
     scratch->block_scores = take(&place, head->blocks, sizeof(float));
     scratch->block_ids = take(&place, head->blocks + LANES, sizeof(int32_t)); /* written by LANES */
     scratch->block_sizes = take(&place, head->blocks, sizeof(int32_t));
+    scratch->block_groups = take(&place, head->blocks + LANES, sizeof(float)); /* written by LANES */
+    scratch->lanes = take(&place, classes, sizeof(int32_t));
     scratch->positions = take(&place, classes, sizeof(int32_t));
     scratch->scores = take(&place, classes, sizeof(float));
     scratch->values = take(&place, classes, sizeof(float));
     scratch->spare = take(&place, classes, sizeof(float));
     scratch->exact = take(&place, classes, sizeof(int32_t));
+    scratch->exact_values = take(&place, classes, sizeof(float));
     scratch->places = take(&place, classes, sizeof(uint64_t));
     scratch->first_exact = take(&place, classes, sizeof(int32_t));
     scratch->first_values = take(&place, classes, sizeof(float));
     scratch->forbidden_values = take(&place, classes, sizeof(float));
-    scratch->permitted = take(&place, classes, 1);
-    scratch->block_permitted = take(&place, head->blocks, sizeof(int32_t));
-    scratch->marks = lists ? lists->marks : NULL;
-    scratch->banned_slots = lists && lists->ban ? count_slots(lists->ban_size) : 0;
-    scratch->banned = take(&place, scratch->banned_slots, sizeof(int32_t));
+    lay_out_lists(head, lists, scratch, &place);
     return (int64_t)(place - start);
 }
 

@@ -96,7 +96,7 @@ static void prepare_row(struct row_search *row) {
     project_context(head, row->steps, scratch);
     row->look.size = measure_columns(scratch->projected, 0, columns);
     row->look.beyond = measure_columns(scratch->projected, head->centre_lines * LANE_BYTES, columns);
-    row->row_scale = quantize(scratch->projected, columns, scratch->levels);
+    row->row_scale = row->look.unit = quantize(scratch->projected, columns, scratch->levels);
     score_groups(head, row->row_scale, scratch);
     describe_groups(head, scratch, &row->look);
 }
@@ -176,7 +176,7 @@ static int is_best_unsure(const struct row_search *row, int64_t count) {
 static void look_for_normalizer(struct row_search *row) {
     row->limits = row->search->limits[row->search->looks - 1];
     int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, NULL, row->classes, row->scratch,
-                                      &row->look.bar);
+                                      &row->look);
     score_candidates(row->head, row->steps, row->scratch, count);
     rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     *row->answer.normalizer =
@@ -247,7 +247,7 @@ static int take_look(struct row_search *row, int64_t number) {
     limit_look(row, number);
     const uint8_t *permitted = row->lists && number && row->is_marked ? row->scratch->permitted : NULL;
     int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, permitted, row->classes, row->scratch,
-                                      &row->look.bar);
+                                      &row->look);
     count = score_look(row, number, count);
     if (!number) count = finish_first_look(row, count);
     if (!number && row->scratch->marks && are_best_forbidden(row, count)) mark_row(row), row->are_many = 1;
@@ -262,7 +262,7 @@ static void score_list(struct row_search *row) {
     const struct lists *lists = row->lists;
     row->limits = search->limits[0];
     int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, NULL, row->classes, row->scratch,
-                                      &row->look.bar);
+                                      &row->look);
     score_look(row, 0, count);
     row->first_count = keep_exact(row->scratch, row->exact_count);
     row->is_unsure = is_best_unsure(row, count);
@@ -318,7 +318,7 @@ static int64_t search_rows(const struct grouped *head, const struct grouped_sear
                                 features ? features + row * EFFORT_FEATURES : NULL, scored + row};
         struct row_search row_search = {.head = head, .search = search, .lists = lists,
                                         .context = contexts + row * head->dim, .scratch = &scratch, .answer = answer,
-                                        .look = {.bar = -INFINITY}, .number = row};
+                                        .look = {.bar = -INFINITY, .group_bar = -INFINITY}, .number = row};
         search_row(&row_search);
     }
     give_memory(scratch.memory);
