@@ -29,7 +29,7 @@ test: $(VENV)/dev.stamp $(VENV)/peers.stamp clients  ## all tests; DATA=folder f
 test-fast: $(VENV)/dev.stamp  ## the quick tests: no servers, no training, no peers; about a minute
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not long" $(ARGS)
 
-test-long: $(VENV)/dev.stamp  ## what takes a minute or more: fuzzing, a soak of ten minutes, a training; half an hour
+test-long: $(VENV)/dev.stamp  ## what takes a minute or more: fuzzing, a soak of ten minutes, a training; an hour and a half
 	$(BIN)/python -m pytest -m long $(ARGS)
 
 lint: $(VENV)/dev.stamp  ## ruff, mypy, and who may import whom
