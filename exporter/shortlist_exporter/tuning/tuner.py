@@ -26,7 +26,6 @@ from shortlist_exporter.methods.registry import Fitted
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write_record
 from shortlist_exporter.report.measure.samples import Sample
-from shortlist_exporter.verify.quality import TRUE_CLASSES
 
 from .bench import Bench
 from .cache import Cache, default_folder
@@ -180,8 +179,8 @@ def measure_dense(choice: Choice) -> Fit:
 def make_sample(contexts: Contexts, rows: Rows, truth: Truth, request: TuneRequest) -> Sample:
     """The test split with as many true classes as are measured, as an export has its held-out rows."""
     part = select_rows(contexts, rows)
-    most = max({TRUE_CLASSES, *request.depths})
-    best = truth.first_classes(min(most, truth.ids.shape[1], request.bundle.max_k or most))
+    depth = truth.ids.shape[1]
+    best = truth.first_classes(min(depth, request.bundle.max_k or depth))
     return Sample(HELD_OUT, truth.contexts, best, part.documents, part.kind_rows, request.depths)
 
 

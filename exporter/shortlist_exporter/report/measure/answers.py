@@ -71,8 +71,8 @@ class Answers:
 def answer_sample(head: Head, plan: Plan, sample: Sample) -> Answers:
     """What `plan` returns for the sample's rows, never by dense for their number."""
     most = min(TRUE_CLASSES, head.manifest.max_k)
-    depths = [k for k in sample.depths if k <= head.manifest.max_k]
-    tops = {k: head.run(plan, sample.contexts, k, UNRESTRICTED) for k in {*choose_depths(most), most, *depths}}
+    depths = {*choose_depths(most), most, *sample.depths}
+    tops = {k: head.run(plan, sample.contexts, k, UNRESTRICTED) for k in depths}
     return Answers(sample.contexts, head.manifest.classes, tops, sample.truth, sample.depths)
 
 
