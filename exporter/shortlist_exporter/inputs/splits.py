@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from shortlist.errors import BadInput
+from shortlist.evaluation.kinds import find_kind_rows
 
 from .sources import Contexts
 
@@ -125,9 +126,15 @@ def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
 
 
 def shuffle_documents(contexts: Contexts, seed: int) -> Contexts:
-    """The same rows with their documents in random order; as they are where the contexts name no documents."""
+    """The same rows with their documents in random order, those of each kind of text spread evenly over it.
+
+    Some of the last of every kind come last of all. The rows as they are where the contexts name no documents.
+    """
     if contexts.documents is None:
         return contexts
-    _, owner = np.unique(contexts.documents, return_inverse=True)
-    place = np.random.default_rng(seed).permutation(int(owner.max(initial=0)) + 1)
+    numbers, owner = np.unique(contexts.documents, return_inverse=True)
+    rng = np.random.default_rng(seed)
+    place = rng.random(len(numbers))
+    for members in find_kind_rows(numbers, contexts.kinds).values():
+        place[members] = (rng.permutation(len(members)) + (1 + rng.random(len(members))) / 2) / len(members)
     return select_rows(contexts, np.argsort(place[owner], kind="stable"))

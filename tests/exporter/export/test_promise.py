@@ -25,3 +25,19 @@ def test_most_rows_are_left_to_fit_on_where_one_document_has_nearly_all(sizes, s
 def test_contexts_that_repeat_calibrate_nothing():
     given = Contexts(np.tile(make_contexts(50).contexts, (20, 1)))
     assert split_calibration(find_method("grouped"), given, Request("grouped")) == (given, None)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_kind_of_text_calibrates_in_its_share(seed):
+    kinds = {str(kind): list(range(kind, 50, 5)) for kind in range(5)}
+    given = replace(make_contexts(5000), documents=np.repeat(np.arange(50), 100).astype(np.int32), kinds=kinds)
+    _, calibration = split_calibration(find_method("grouped"), given, Request("grouped", seed=seed))
+    assert calibration is not None
+    assert {name: len(rows) for name, rows in calibration.kind_rows.items()} == dict.fromkeys(kinds, 100)
+
+
+def test_a_kind_of_few_documents_is_not_always_kept_from_the_fit():
+    documents, kinds = np.repeat(np.arange(21), 100).astype(np.int32), {"rare": [0], "frequent": list(range(1, 21))}
+    given = replace(make_contexts(2100), documents=documents, kinds=kinds)
+    fits = [split_calibration(find_method("grouped"), given, Request("grouped", seed=seed))[0] for seed in range(20)]
+    assert {"rare" in fit.kind_rows for fit in fits} == {True, False}
