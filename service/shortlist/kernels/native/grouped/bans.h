@@ -83,14 +83,14 @@ static int64_t preview_best(const struct row_search *row, int64_t wanted) {
     struct grouped_limits limits = row->search->limits[0];
     limits.opened = OPENED_PER_WANTED * wanted, limits.previewed = PREVIEWED_PER_WANTED * wanted;
     limits.raise_share = 0;
-    float bar;
-    int64_t blocks = open_groups(head, limits.opened, scratch, &bar);
-    blocks = preview_blocks(head, &limits, row->row_scale, NULL, scratch, blocks);
+    struct look look = {.blocks = 0};
+    int64_t opened = open_groups(head, limits.opened, scratch, &look);
+    int64_t blocks = preview_blocks(head, &limits, row->row_scale, NULL, scratch, 0, opened);
     int64_t count = select_best(scratch->scores, LANES * blocks, wanted, scratch->positions, scratch->spare);
     for (int64_t i = 0; i < count; i++) {
         int32_t place = scratch->positions[i];
         scratch->forbidden_values[i] = scale_logit(head, scratch->scores[place] * row->row_scale);
-        scratch->positions[i] = find_opened_position(head, scratch, place);
+        scratch->positions[i] = find_kept_position(head, scratch, place);
     }
     return count;
 }

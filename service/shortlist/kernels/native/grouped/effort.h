@@ -22,9 +22,11 @@ enum {
 /* What a look tells of its row. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
  * square of the projected context. beyond: the same of the columns that groups are not compared by. unit: what previews
  * are in units of. bar: the preview, in logits before scale and soft-cap, that candidates reach. group_bar: the score
- * that opened groups reach. */
+ * that opened groups reach. blocks: of these groups, so many are opened, and their classes, all of them permitted, are
+ * previewed with this raise_share: a look that goes further begins with them. */
 struct look {
-    float mean, spread, peak, size, beyond, unit, bar, group_bar;
+    float mean, spread, peak, size, beyond, unit, bar, group_bar, raise_share;
+    int64_t blocks;
 };
 
 /* Sums of differences from the first score and of their squares, LANES of each side by side; the last few by one. */
@@ -83,7 +85,7 @@ static void describe_previews(const struct grouped *head, const struct look *loo
     for (int64_t i = 0; i < count; i++) {
         if (scratch->values[i] < least) continue;
         int32_t lane = scratch->lanes[i];
-        float group = scratch->block_groups[lane / LANES];
+        float group = scratch->block_groups[scratch->kept[lane / LANES]];
         float error = (scratch->values[i] / head->logit_scale - scratch->scores[lane] * look->unit) / look->spread;
         worst_group = group < worst_group ? group : worst_group;
         sum += error, square += error * error, found++;

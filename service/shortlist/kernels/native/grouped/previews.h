@@ -92,18 +92,23 @@ INLINE void repeat_score(float score, int64_t count, float *scores) {
 }
 
 /* Writes the blocks of the best groups to block_ids, and the scores of these groups to block_groups; returns how many.
- * The groups' scores are there. bar: gets the score that they reach, or somewhat less. */
-static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch, float *bar) {
-    int64_t count = 0;
+ * They come behind those that the look has, which has none of a wider look any more. The groups' scores are there.
+ * look: gets the score that they reach, or somewhat less. */
+static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch,
+                           struct look *look) {
     float threshold = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
+    if (threshold > look->group_bar) look->blocks = 0;
+    int64_t count = look->blocks;
+    float known = count ? look->group_bar : INFINITY;
     int64_t reaching = select_reaching(scratch->groups, head->groups, threshold, scratch->positions);
     for (int64_t i = 0; i < reaching; i++) {
         int32_t group = scratch->positions[i];
+        if (scratch->groups[group] >= known) continue;
         int64_t first = head->group_blocks[group], end = head->group_blocks[group + 1];
         repeat_score(scratch->groups[group], end - first, scratch->block_groups + count);
         count += write_range(first, end, scratch->block_ids + count);
     }
-    *bar = threshold;
+    look->group_bar = threshold;
     return count;
 }
 
@@ -155,17 +160,19 @@ INLINE void add_lines(const struct grouped *head, const uint8_t *record, const i
         add_two_bit_scores(weights, fine_levels, range.count, range.shift, (const float *)record + LANES, scores);
 }
 
-/* Previews of the classes of the first `count` blocks of block_ids, by all columns in int8 and some in 2 bits. */
-static void score_previews(const struct grouped *head, int64_t count, float raise_share, float row_scale,
-                           struct line_range range, const uint8_t *permitted, const struct scratch *scratch) {
+/* Previews of the classes of the blocks first, ..., count - 1 of block_ids, by all columns in int8 and some in 2
+ * bits. */
+static void score_previews(const struct grouped *head, int64_t first, int64_t count, float raise_share,
+                           float row_scale, struct line_range range, const uint8_t *permitted,
+                           const struct scratch *scratch) {
     int64_t lines = head->preview_lines, size = (2 + lines + head->two_bit_lines) * LINE_BYTES;
     int64_t read_size = (2 + lines + range.count) * LINE_BYTES;
     const int8_t *levels = scratch->levels;
     int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, lines * LANE_BYTES);
     float inverse_scale = row_scale > MIN_ROW_SCALE ? 1 / row_scale : 1 / MIN_ROW_SCALE;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = first; i < count; i++) {
         const uint8_t *record = head->previews + scratch->block_ids[i] * size;
-        float *scores = scratch->scores + LANES * i;
+        float *scores = scratch->block_previews + LANES * i;
         if (i + PREFETCH_BLOCKS < count) {
             prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
             prefetch_bytes(head->preview_raise + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, LINE_BYTES);
@@ -175,44 +182,45 @@ static void score_previews(const struct grouped *head, int64_t count, float rais
         int64_t block = scratch->block_ids[i];
         int whole = !permitted || scratch->block_permitted[block] == head->filled[block];
         finish_block(head, block, raise_share, inverse_scale, whole ? NULL : permitted, scores);
+        scratch->is_refined[i] = 0;
     }
 }
 
-/* The largest score of each of the first `count` blocks of block_ids, to block_scores, and how many classes they hold,
- * of lists only those permitted, to block_sizes. */
-static void find_block_peaks(const struct grouped *head, int64_t count, int restricted, const struct scratch *scratch) {
+/* The largest preview of each of the blocks first, ..., count - 1 of block_ids, to block_scores, and how many classes
+ * they hold, of lists only those permitted, to block_sizes. */
+static void find_block_peaks(const struct grouped *head, int64_t first, int64_t count, int restricted,
+                             const struct scratch *scratch) {
     const int32_t *sizes = restricted ? scratch->block_permitted : head->filled;
-    for (int64_t i = 0; i < count; i++) {
-        scratch->block_scores[i] = find_largest_lane(scratch->scores + LANES * i);
+    for (int64_t i = first; i < count; i++) {
+        scratch->block_scores[i] = find_largest_lane(scratch->block_previews + LANES * i);
         scratch->block_sizes[i] = sizes[scratch->block_ids[i]];
     }
 }
 
-/* Keeps the best of the first `count` blocks, by the largest score in each, until they hold `previewed` classes;
- * returns how many. */
-static int64_t choose_blocks(const struct grouped *head, int64_t count, int64_t previewed, int restricted,
-                             const struct scratch *scratch) {
-    find_block_peaks(head, count, restricted, scratch);
+/* Writes the places of the best of the first `count` blocks to `kept`, by the largest preview in each, until they hold
+ * `previewed` classes; returns how many. */
+static int64_t choose_blocks(int64_t count, int64_t previewed, const struct scratch *scratch) {
     float threshold = find_threshold(scratch->block_scores, scratch->block_sizes, count, previewed,
                                      previewed / SURPLUS_DIVISOR);
-    int64_t kept = select_reaching(scratch->block_scores, count, threshold, scratch->positions);
-    for (int64_t i = 0; i < kept; i++) {
-        int64_t from = scratch->positions[i];
-        scratch->block_ids[i] = scratch->block_ids[from], scratch->block_groups[i] = scratch->block_groups[from];
-        if (from > i) memcpy(scratch->scores + LANES * i, scratch->scores + LANES * from, LANES * sizeof(float));
-    }
-    return kept;
+    return select_reaching(scratch->block_scores, count, threshold, scratch->kept);
 }
 
-/* Adds the lines of `range`, the last ones of each block, to the previews of the first `count` blocks. */
+/* Adds the lines of `range`, the last ones of each block, to the previews of the first `count` blocks of `kept` that
+ * lack them, and writes the previews of all of these to `scores`. */
 static void refine_previews(const struct grouped *head, int64_t count, struct line_range range,
                             const struct scratch *scratch) {
     int64_t size = (2 + head->preview_lines + head->two_bit_lines) * LINE_BYTES, rest = range.count * LINE_BYTES;
     for (int64_t i = 0; i < count; i++) {
-        if (i + PREFETCH_BLOCKS < count)
-            prefetch_bytes(head->previews + (scratch->block_ids[i + PREFETCH_BLOCKS] + 1) * size - rest, rest);
-        add_lines(head, head->previews + scratch->block_ids[i] * size, scratch->levels, range,
-                  scratch->scores + LANES * i);
+        int32_t place = scratch->kept[i];
+        float *previews = scratch->block_previews + LANES * place;
+        if (i + PREFETCH_BLOCKS < count && !scratch->is_refined[scratch->kept[i + PREFETCH_BLOCKS]]) {
+            int64_t next = scratch->block_ids[scratch->kept[i + PREFETCH_BLOCKS]];
+            prefetch_bytes(head->previews + (next + 1) * size - rest, rest);
+        }
+        if (!scratch->is_refined[place])
+            add_lines(head, head->previews + scratch->block_ids[place] * size, scratch->levels, range, previews);
+        scratch->is_refined[place] = 1;
+        memcpy(scratch->scores + LANES * i, previews, LANES * sizeof(float));
     }
 }
 
@@ -223,44 +231,47 @@ INLINE int64_t count_coarse_lines(const struct grouped *head) {
     return lines < head->two_bit_lines ? lines : head->two_bit_lines;
 }
 
-/* Previews of the classes of the first `count` blocks: by some columns at first, by all where the best `previewed`
- * classes are. Returns how many of the blocks are kept. */
+/* Previews of the classes of the first `count` blocks, of which `known` have them: by some columns at first, by all
+ * where the best `previewed` classes are. Returns how many of the blocks are kept. */
 static int64_t preview_blocks(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
-                              const uint8_t *permitted, const struct scratch *scratch, int64_t count) {
+                              const uint8_t *permitted, const struct scratch *scratch, int64_t known, int64_t count) {
     int64_t coarse = count_coarse_lines(head);
     const int8_t *levels = scratch->levels;
     struct line_range range = find_lines(head, levels, 0, coarse);
-    score_previews(head, count, limits->raise_share, row_scale, range, permitted, scratch);
-    int64_t kept = choose_blocks(head, count, limits->previewed, permitted != NULL, scratch);
-    if (coarse < head->two_bit_lines)
-        refine_previews(head, kept, find_lines(head, levels, coarse, head->two_bit_lines), scratch);
+    score_previews(head, known, count, limits->raise_share, row_scale, range, permitted, scratch);
+    find_block_peaks(head, known, count, permitted != NULL, scratch);
+    int64_t kept = choose_blocks(count, limits->previewed, scratch);
+    refine_previews(head, kept, find_lines(head, levels, coarse, head->two_bit_lines), scratch);
     return kept;
 }
 
-/* The position of a lane of the blocks in block_ids. */
-INLINE int32_t find_opened_position(const struct grouped *head, const struct scratch *scratch, uint32_t lane) {
-    return head->firsts[scratch->block_ids[lane / LANES]] + (int32_t)(lane % LANES);
+/* The position of a lane of the blocks in `kept`. */
+INLINE int32_t find_kept_position(const struct grouped *head, const struct scratch *scratch, uint32_t lane) {
+    return head->firsts[scratch->block_ids[scratch->kept[lane / LANES]]] + (int32_t)(lane % LANES);
 }
 
 /* Writes the positions of a row's candidates, ascending, to `positions`, and their lanes to `lanes`; returns how many.
  *
  * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
- * head has. look: gets the bars that opened groups and candidates reach. */
+ * head has. look: of the row's looks so far; gets the bars that opened groups and candidates reach. What a narrower
+ * look among all classes previewed is not previewed again: the candidates equal those of this look alone, but faster. */
 static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
                                  const uint8_t *permitted, int64_t classes, const struct scratch *scratch,
                                  struct look *look) {
-    int restricted = permitted != NULL;
-    look->group_bar = -INFINITY;
-    int64_t blocks = limits->opened < classes ? open_groups(head, limits->opened, scratch, &look->group_bar)
-                                              : open_all_groups(head, restricted, scratch);
-    blocks = preview_blocks(head, limits, row_scale, permitted, scratch, blocks);
+    int is_part = limits->opened < classes, is_kept = is_part && !permitted;
+    if (!is_kept || look->raise_share != limits->raise_share) look->blocks = 0;
+    if (!is_part) look->group_bar = -INFINITY;
+    int64_t opened = is_part ? open_groups(head, limits->opened, scratch, look)
+                             : open_all_groups(head, permitted != NULL, scratch);
+    int64_t blocks = preview_blocks(head, limits, row_scale, permitted, scratch, look->blocks, opened);
+    look->blocks = is_kept ? opened : 0, look->raise_share = limits->raise_share;
     int32_t *lanes = scratch->lanes;
     int64_t count = select_best(scratch->scores, LANES * blocks, limits->candidates, lanes, scratch->spare);
     float least, most;
     for (int64_t i = 0; i < count; i++) scratch->spare[i] = scratch->scores[lanes[i]];
     find_range(scratch->spare, count, &least, &most);
     look->bar = count ? least * row_scale : INFINITY;
-    for (int64_t i = 0; i < count; i++) scratch->positions[i] = find_opened_position(head, scratch, lanes[i]);
+    for (int64_t i = 0; i < count; i++) scratch->positions[i] = find_kept_position(head, scratch, lanes[i]);
     return count;
 }
 

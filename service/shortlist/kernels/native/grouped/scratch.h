@@ -14,10 +14,13 @@ struct scratch {
     int8_t *coarse, *fine;               /* the context in two digits */
     int8_t *levels;                      /* the projected context in whole numbers */
     float *rest, *projected;             /* what digits leave of the context; the projected context */
-    float *groups, *block_scores;        /* scores of all groups, and the best in each block */
-    float *scores, *values, *spare;      /* previews; logits of the candidates; what choosing the best overwrites */
-    int32_t *block_ids, *block_sizes;    /* the blocks chosen so far */
-    float *block_groups;                 /* the scores of their groups */
+    float *groups;                       /* scores of all groups */
+    int32_t *block_ids, *block_sizes;    /* the blocks of opened groups, and how many classes they hold */
+    float *block_groups, *block_scores;  /* the scores of their groups, and their best previews by some columns */
+    float *block_previews;               /* [., LANES], of their classes, by all columns where `is_refined` says so */
+    uint8_t *is_refined;
+    int32_t *kept;                       /* the best of these blocks, by their places among them */
+    float *scores, *values, *spare;      /* previews of the kept; logits of candidates; what choosing overwrites */
     int32_t *lanes;                      /* of the candidates: where in `scores` their previews are */
     int32_t *positions, *exact;          /* of the candidates in `order`; indices of those that are scored exactly */
     float *exact_values;                 /* logits of what is scored exactly */
@@ -74,10 +77,13 @@ static int64_t lay_out_scratch(const struct grouped *head, const struct lists *l
     scratch->rest = take(&place, head->dim, sizeof(float));
     scratch->projected = take(&place, head->projection_blocks * LANES, sizeof(float));
     scratch->groups = take(&place, head->centre_blocks * LANES, sizeof(float));
-    scratch->block_scores = take(&place, head->blocks, sizeof(float));
     scratch->block_ids = take(&place, head->blocks + LANES, sizeof(int32_t)); /* written by LANES */
     scratch->block_sizes = take(&place, head->blocks, sizeof(int32_t));
     scratch->block_groups = take(&place, head->blocks + LANES, sizeof(float)); /* written by LANES */
+    scratch->block_scores = take(&place, head->blocks, sizeof(float));
+    scratch->block_previews = take(&place, classes, sizeof(float));
+    scratch->is_refined = take(&place, head->blocks, 1);
+    scratch->kept = take(&place, head->blocks + LANES, sizeof(int32_t));
     scratch->lanes = take(&place, classes, sizeof(int32_t));
     scratch->positions = take(&place, classes, sizeof(int32_t));
     scratch->scores = take(&place, classes, sizeof(float));
