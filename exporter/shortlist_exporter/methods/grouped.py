@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
 MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need more get another look
 SMALL_OPENED = 14_336  # up to so many, a third of all classes is opened; beyond, a sixth or as many
+PREVIEWED_SHARE = Fraction(4, 7)  # of the classes that are opened; fewer lose more that are likely
 MAX_CANDIDATES = 4096
 
 
@@ -47,7 +49,7 @@ class GroupedOptions(Options):
     opened: int | None = Field(
         default=None, ge=1, description="M classes of groups opened; V/3 to 14,336, V/6 to 131,072"
     )
-    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; M/2")
+    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; 4/7 M")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192, 128 to 4,096")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
     tail_terms: int = Field(default=0, ge=0, description="terms of the normaliser's tail; 0: a linear function")
@@ -158,7 +160,7 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     centre_width = min(options.centre_width or -(-2 * width // 5), width)
     opened = options.opened or max(count_opened(dense.classes), candidates)
     has_rest = count_first_columns(width, int8_width, centre_width) < width
-    previewed = options.previewed or (max(opened // PREVIEWED_DIVISOR, candidates) if has_rest else real)
+    previewed = options.previewed or (max(int(opened * PREVIEWED_SHARE), candidates) if has_rest else real)
     defaults = {
         "width": width,
         "int8_width": int8_width,

@@ -254,7 +254,8 @@ INLINE int32_t find_kept_position(const struct grouped *head, const struct scrat
  *
  * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
  * head has. look: of the row's looks so far; gets the bars that opened groups and candidates reach. What a narrower
- * look among all classes previewed is not previewed again: the candidates equal those of this look alone, but faster. */
+ * look among all classes previewed is not previewed again: the candidates equal those of this look alone, in less
+ * time. */
 static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
                                  const uint8_t *permitted, int64_t classes, const struct scratch *scratch,
                                  struct look *look) {

@@ -63,6 +63,18 @@ static void lay_out_lists(const struct grouped *head, const struct lists *lists,
     scratch->banned = take(place, scratch->banned_slots, sizeof(int32_t));
 }
 
+/* Lays out what is known of the blocks of opened groups. */
+static void lay_out_blocks(int64_t blocks, struct scratch *scratch, uintptr_t *place) {
+    int64_t written = blocks + LANES; /* numbers and scores are written by LANES */
+    scratch->block_ids = take(place, written, sizeof(int32_t));
+    scratch->block_sizes = take(place, blocks, sizeof(int32_t));
+    scratch->block_groups = take(place, written, sizeof(float));
+    scratch->block_scores = take(place, blocks, sizeof(float));
+    scratch->block_previews = take(place, blocks * LANES, sizeof(float));
+    scratch->is_refined = take(place, blocks, 1);
+    scratch->kept = take(place, blocks, sizeof(int32_t));
+}
+
 /* Lays the scratch out from `place` on; returns how many bytes it takes. */
 static int64_t lay_out_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch,
                                uintptr_t place) {
@@ -77,13 +89,7 @@ static int64_t lay_out_scratch(const struct grouped *head, const struct lists *l
     scratch->rest = take(&place, head->dim, sizeof(float));
     scratch->projected = take(&place, head->projection_blocks * LANES, sizeof(float));
     scratch->groups = take(&place, head->centre_blocks * LANES, sizeof(float));
-    scratch->block_ids = take(&place, head->blocks + LANES, sizeof(int32_t)); /* written by LANES */
-    scratch->block_sizes = take(&place, head->blocks, sizeof(int32_t));
-    scratch->block_groups = take(&place, head->blocks + LANES, sizeof(float)); /* written by LANES */
-    scratch->block_scores = take(&place, head->blocks, sizeof(float));
-    scratch->block_previews = take(&place, classes, sizeof(float));
-    scratch->is_refined = take(&place, head->blocks, 1);
-    scratch->kept = take(&place, head->blocks + LANES, sizeof(int32_t));
+    lay_out_blocks(head->blocks, scratch, &place);
     scratch->lanes = take(&place, classes, sizeof(int32_t));
     scratch->positions = take(&place, classes, sizeof(int32_t));
     scratch->scores = take(&place, classes, sizeof(float));
