@@ -40,7 +40,7 @@ def split_calibration(method: Method, fit_sample: Contexts, request: Request) ->
     half = len(fit_sample.contexts) // 2
     if half < MIN_CALIBRATION_ROWS:
         return fit_sample, None
-    shuffled = shuffle_documents(fit_sample, request.seed)  # so that all kinds of text calibrate
+    shuffled = shuffle_documents(fit_sample, request.seed)  # so that no large kind of text is missed
     least = min(CALIBRATION_ROWS, half)
     fit_rows, rows = split_held_out(shuffled, request.seed, least)
     if len(fit_rows) < half:  # one document holds most rows: it is cut

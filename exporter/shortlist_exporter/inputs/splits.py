@@ -128,13 +128,15 @@ def select_rows(contexts: Contexts, rows: Rows) -> Contexts:
 def shuffle_documents(contexts: Contexts, seed: int) -> Contexts:
     """The same rows with their documents in random order, those of each kind of text spread evenly over it.
 
-    Some of the last of every kind come last of all. The rows as they are where the contexts name no documents.
+    So the last tenth has about a tenth of every kind that has ten documents and more, and one of those that have five.
+    The rows as they are where the contexts name no documents.
     """
     if contexts.documents is None:
         return contexts
     numbers, owner = np.unique(contexts.documents, return_inverse=True)
     rng = np.random.default_rng(seed)
     place = rng.random(len(numbers))
+    # In the later half of one of n steps each, so that the last of five documents and more is in the last tenth.
     for members in find_kind_rows(numbers, contexts.kinds).values():
         place[members] = (rng.permutation(len(members)) + (1 + rng.random(len(members))) / 2) / len(members)
     return select_rows(contexts, np.argsort(place[owner], kind="stable"))

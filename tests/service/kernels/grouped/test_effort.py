@@ -82,6 +82,15 @@ def test_a_context_of_any_length_is_searched_as_far_and_has_the_same_risk(promis
     np.testing.assert_allclose(other.risk, top.risk, rtol=0.05, atol=1e-4)
 
 
+def test_groups_whose_scores_overflow_are_opened_all_the_same(promise_head):
+    """The best logit is 2.5e38 where float32 ends at 3.4e38: scores of groups are over their classes' logits."""
+    head = promise_head.with_settings(promise=None)
+    plain = head.topk_by_plan(near, 1)
+    factors = 2.5e38 / logits_of(dense, near).max(axis=1, keepdims=True)
+    scaled = head.topk_by_plan((near * factors).astype(np.float32), 1)
+    assert (scaled.ids == plain.ids).mean() >= 0.9
+
+
 def test_centres_of_bundles_of_before_have_one_scale(promise_head):
     arrays = Bundle(promise_head.folder).tensors(INDEX_FILE)
     own = lay_out_groups(arrays)

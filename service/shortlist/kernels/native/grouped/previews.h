@@ -91,19 +91,18 @@ INLINE void repeat_score(float score, int64_t count, float *scores) {
     while (count - written > LANES && (written += LANES));
 }
 
-/* Writes the blocks of the best groups to block_ids, and the scores of these groups to block_groups; returns how many.
- * They come behind those that the look has, which has none of a wider look any more. The groups' scores are there.
- * look: gets the score that they reach, or somewhat less. */
+/* Writes the blocks of the best groups to block_ids, and the scores of these groups to block_groups, behind the blocks
+ * that the look has of them, which are none where it was wider; returns how many there are with these. The groups'
+ * scores are there. look: gets the score that opened groups reach, or somewhat less. */
 static int64_t open_groups(const struct grouped *head, int64_t opened, const struct scratch *scratch,
                            struct look *look) {
     float threshold = find_threshold(scratch->groups, head->sizes, head->groups, opened, opened / SURPLUS_DIVISOR);
     if (threshold > look->group_bar) look->blocks = 0;
-    int64_t count = look->blocks;
-    float known = count ? look->group_bar : INFINITY;
+    int64_t known = look->blocks, count = known;
     int64_t reaching = select_reaching(scratch->groups, head->groups, threshold, scratch->positions);
     for (int64_t i = 0; i < reaching; i++) {
         int32_t group = scratch->positions[i];
-        if (scratch->groups[group] >= known) continue;
+        if (known && scratch->groups[group] >= look->group_bar) continue;
         int64_t first = head->group_blocks[group], end = head->group_blocks[group + 1];
         repeat_score(scratch->groups[group], end - first, scratch->block_groups + count);
         count += write_range(first, end, scratch->block_ids + count);
@@ -250,12 +249,13 @@ INLINE int32_t find_kept_position(const struct grouped *head, const struct scrat
     return head->firsts[scratch->block_ids[scratch->kept[lane / LANES]]] + (int32_t)(lane % LANES);
 }
 
-/* Writes the positions of a row's candidates, ascending, to `positions`, and their lanes to `lanes`; returns how many.
+/* Writes the positions of a row's candidates to `positions`, and their lanes to `lanes`; returns how many. Those of a
+ * first look ascend; of a further one, those of blocks that it adds come behind the others.
  *
  * The projected context is in `levels`, in units of row_scale. permitted: of every lane, or NULL. classes: how many the
  * head has. look: of the row's looks so far; gets the bars that opened groups and candidates reach. What a narrower
  * look among all classes previewed is not previewed again: the candidates equal those of this look alone, in less
- * time. */
+ * time; sums over them differ in rounding. */
 static int64_t choose_candidates(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
                                  const uint8_t *permitted, int64_t classes, const struct scratch *scratch,
                                  struct look *look) {
