@@ -157,9 +157,12 @@ class Graph:
 
     def __call__(self, **inputs: Any) -> list[Any]:
         """Run the graph and return all its outputs, in order; raises BundleError where ONNX Runtime cannot."""
-        if self.fixed is not None:
+        if self.fixed is None:
+            return self.run_outputs(self.outputs, inputs)
+        try:
             return self.fixed(inputs["context"])
-        return self.run_outputs(self.outputs, inputs)
+        except Exception as error:  # as of open_session
+            raise self.make_error(error) from error
 
     def check_ids(self, ids: IdArray, classes: int) -> None:
         """Raise BundleError where an output `ids` of this graph holds what is none of `classes` classes."""

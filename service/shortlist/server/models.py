@@ -126,7 +126,8 @@ class Model:
         """Serve no more, and free the memory once running requests are done."""
         self.state, self.reason = "unloaded", "unloaded"
         self.delays_readiness = False
-        self._head = self.bundle = None
+        with self.changing:
+            self._head = self.bundle = None
         log.info("%s is unloaded", self)
 
 

@@ -99,9 +99,10 @@ class InferCodec:
 
     def add_template(self, request: InferRequest, task: Task) -> None:
         """Remember a request whose task is checked, where only its context vectors may vary."""
+        query = request.query
         if request.layout is None or not isinstance(task, TopKTask):
             return
-        if task.class_filter.restricts:  # what sets and registered lists hold may change
+        if not isinstance(query, TopKQuery) or has_lists(query):
             return
         empty = replace(task, contexts=np.empty((0, 0), np.float32))  # not to keep the body alive
         limits = request.timeout, request.priority
@@ -142,6 +143,11 @@ class InferCodec:
     def encode(self, request: InferRequest, result: Result) -> EncodedResponse:
         """The response's body and headers."""
         return encode_infer(self.manifest, request.id, request.outputs, self.texts, self.memory, result)
+
+
+def has_lists(query: TopKQuery) -> bool:
+    """Whether a request names sets or registered lists, empty ones too: what these hold may change."""
+    return any(lists is not None for lists in (query.allow, query.ban, query.within, query.without))
 
 
 def find_layout(

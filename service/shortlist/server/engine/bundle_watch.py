@@ -37,7 +37,10 @@ class BundleWatch:
     async def check_all(self) -> None:
         """Look at every model; none of them is held on to between two looks, for it may be dropped."""
         for model in list(self.models):
-            self.note(model, await asyncio.to_thread(self.is_sound, model))
+            try:
+                self.note(model, await asyncio.to_thread(self.is_sound, model))
+            except Exception:  # not foreseen, as of too little memory; the next look may do better
+                log.exception("%s could not be looked at", model)
 
     def is_sound(self, model: Model) -> bool | None:
         """Whether a model's files and answers are as they were; None where it is not served, or was loaded again."""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import Receive
 
 from shortlist import __version__
+from shortlist.bundle.repository import find_version_folders
 from shortlist.errors import NotReady
 from shortlist.items.store import ItemStore
 from shortlist.runtime.devices import resolve_device
@@ -168,8 +169,8 @@ class Service:
 
     async def roll_back(self, model: Model, reason: str) -> None:
         """Serve a version no more that turned out worse than it promised; see `ModelChanges.roll_back`."""
-        await self.changes.roll_back(model, reason)
-        self.on_roll_back(model, reason)
+        if await self.changes.roll_back(model, reason):
+            self.on_roll_back(model, reason)
 
     def apply_change(self, change: Change) -> None:
         """Count what a change came to, and let go of what belongs to former heads."""
@@ -238,11 +239,11 @@ class Service:
 
     async def react_to_alarm(self, precision: ModelPrecision, reason: str) -> None:
         """Roll a version back whose precision is under its promise, where that is wanted and an older one stands."""
-        table = self.models.by_name.get(precision.model.name)
-        if not self.settings.precision_rollback or table is None or not self.models.holds(precision.model):
+        model = precision.model
+        if not self.settings.precision_rollback or not self.models.holds(model):
             return
-        if any(version < precision.model.version for version in table.by_number):
-            await self.roll_back(precision.model, reason)
+        if min(find_version_folders(self.settings.repository / model.name), default=model.version) < model.version:
+            await self.roll_back(model, reason)
 
     def close(self, seconds: float) -> None:
         """Close connections after their response, and wait for the rest of bodies for so many seconds."""

@@ -83,9 +83,12 @@ class ModelChanges:
         """Serve no version of a model, and free its memory, until it is loaded again; errors as of `load`."""
         return await self.queue.run_for_client(partial(self.releases.unload, name), receive)
 
-    async def roll_back(self, model: Model, reason: str) -> None:
-        """Serve a version no more that turned out worse than it promised, and the one before it in its place."""
-        self.apply(await self.queue.run(partial(self.releases.roll_back, model, reason)))
+    async def roll_back(self, model: Model, reason: str) -> bool:
+        """Serve a version no more that turned out worse than it promised, and the one before it in its place.
+
+        Returns whether that was done: it is not where no other version answers.
+        """
+        return bool(self.apply(await self.queue.run(partial(self.releases.roll_back, model, reason))).rolled_back)
 
     def apply(self, change: Change) -> Change:
         """Pass on a change, and watch for the end of what is served no more."""

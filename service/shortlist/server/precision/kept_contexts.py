@@ -38,7 +38,10 @@ class KeptContexts:
             self.rows.extend(read_rows(path))
 
     def add(self, contexts: FloatArray) -> None:
-        """Keep contexts [b, d], and forget as many of the oldest as are too many."""
+        """Keep contexts [b, d], and forget as many of the oldest as are too many, or all that are of another d."""
+        if self.rows and len(self.rows[-1][1]) != contexts.shape[1]:
+            log.warning("%s holds contexts of another width than the model's, and is written anew", self.path)
+            self.rows.clear()
         now = self.clock()
         self.rows.extend((now, row.copy()) for row in contexts)
         self.is_changed = True
@@ -97,7 +100,8 @@ def read_rows(path: Path) -> list[tuple[float, FloatArray]]:
     """The rows of a file with their times; none, and a line in the log, where it is not one of ours."""
     try:
         tensors = load_file(path)
-        return list(zip(tensors["times"].tolist(), tensors["contexts"], strict=True))
+        count, _ = tensors["contexts"].shape
+        return list(zip(tensors["times"].reshape(count).tolist(), tensors["contexts"], strict=True))
     except (SafetensorError, KeyError, ValueError, OSError):
         log.error("%s holds no kept contexts and is written anew", path)
         return []

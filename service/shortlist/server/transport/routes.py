@@ -19,7 +19,7 @@ PROBES = re.compile(r"/healthz|/readyz|/metrics|/v2/health/(live|ready)|/v2/mode
 GROUPS = {
     "recall": re.compile("/v1/models/[^/]+/recall"),
     "items": re.compile("/v1/models/[^/]+/items"),
-    "lists": re.compile("/v1/(lists|sets)(/.*)?"),
+    "lists": re.compile("/v1/(lists|models/[^/]+/sets)(/.*)?"),
     "repository": re.compile("/v2/repository/.*"),
 }  # by the name that is the label `endpoint`
 OTHER_GROUP = "other"

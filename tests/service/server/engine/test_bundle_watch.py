@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
@@ -82,6 +84,17 @@ def test_nothing_is_published_of_a_version_that_was_dropped_meanwhile(models, fi
     models.put(VersionTable("lm", {}))
     watch.note(model, sound)
     assert (sound, published) == (True, {})
+
+
+def test_a_look_that_fails_as_nobody_foresaw_ends_nothing(models, findings, monkeypatch, caplog):
+    def fail(model):
+        raise MemoryError(str(model))
+
+    watch, published = findings
+    monkeypatch.setattr(watch, "is_sound", fail)
+    asyncio.run(watch.check_all())
+    assert published == {}
+    assert caplog.text.count("could not be looked at") == len(list(models))
 
 
 def test_its_searches_are_not_counted(adaptive_head):

@@ -7,7 +7,7 @@ import stat
 import numpy as np
 import pytest
 import shortlist
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from shortlist.cli.context_files import read_contexts
 from shortlist.server.precision.kept_contexts import ContextFolder, KeptContexts
 from shortlist_exporter.inputs.sources import load_contexts
@@ -76,6 +76,18 @@ def test_another_file_at_the_path_is_written_anew(tmp_path, clock, caplog):
     kept.write()
     assert np.array_equal(load_file(path)["contexts"], ROWS[:3])
     assert "holds no kept contexts" in caplog.text
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (3,), (3, 5, 2)])
+def test_contexts_of_another_width_are_dropped(tmp_path, caplog, shape):
+    """A version may be replaced by one of another layer."""
+    path = tmp_path / "1.safetensors"
+    save_file({"contexts": np.ones(shape, np.float32), "times": np.full(3, 1e9)}, path)
+    kept = KeptContexts(path, 15, 1e9, Clock())
+    kept.add(ROWS[:4])
+    assert kept.write()
+    assert np.array_equal(load_file(path)["contexts"], ROWS[:4])
+    assert "written anew" in caplog.text
 
 
 def test_files_of_versions_that_nobody_serves_grow_old_too(tmp_path):

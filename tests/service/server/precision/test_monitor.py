@@ -167,12 +167,14 @@ def test_exact_answers_while_the_alarm_stands(bundle):
         assert fifth["precision"]["high"] < fifth["promise"], "of the plan's answers, not of these"
 
 
-def test_a_version_that_is_worse_than_promised_is_rolled_back(bundle, tmp_path):
+@pytest.mark.parametrize("latest", ["1", "2"])
+def test_a_version_that_is_worse_than_promised_is_rolled_back(bundle, tmp_path, latest):
+    """Whether the older one is served beside it or not."""
     home = tmp_path / "lm"
     home.mkdir()
     put_version(bundle, home, 1)
     put_version(bundle, home, 2)
-    with RunningServer(tmp_path, *ALL, "--precision-rollback") as server:
+    with RunningServer(tmp_path, *ALL, "--precision-rollback", "--latest-versions", latest) as server:
         assert server.http.get("/v1/models/lm").json()["version"] == 2
         ask(server, np.tile(OTHERS, (4, 1)))
         wait_until(lambda: server.http.get("/v1/models/lm").json()["version"] == 1, server.log)

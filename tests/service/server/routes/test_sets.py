@@ -65,6 +65,17 @@ def test_a_set_that_is_put_again_holds_from_the_next_request_on(client, head):
         assert set(client.topk("lm", ROWS[:1], 3, within="few").ids[0]) == set(ids)
 
 
+def test_a_set_that_was_empty_holds_from_the_next_request_on(client, head):
+    best = head.topk(ROWS[:1], 3).ids[0]
+    for ids in ([], best[:1].tolist(), []):
+        client.put_set("lm", "sold", ids)
+        for _ in range(2):  # the second is read as the first was
+            assert (best[0] in client.topk("lm", ROWS[:1], 3, without="sold").ids[0]) == (not ids)
+    client.delete_set("lm", "sold")
+    with pytest.raises(NotFound, match="no set 'sold'"):
+        client.topk("lm", ROWS[:1], 3, without="sold")
+
+
 def test_sets_are_listed_and_read(client, small_server, small_repository):
     assert [(each["name"], each["ids"]) for each in client.sets("lm")] == [("even", len(EVEN)), ("low", len(LOW))]
     assert small_server.http.get("/v1/models/lm/sets/low").json() == {"name": "low", "ids": LOW}

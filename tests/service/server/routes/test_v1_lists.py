@@ -76,6 +76,19 @@ def test_clients_register_binary_tables(small_server, head):
     np.testing.assert_array_equal(carried.ids, expected.ids)
 
 
+def test_a_list_that_was_empty_holds_from_the_next_request_on(small_server, head):
+    best = head.topk(ROWS[:1], 2).ids[0]
+    with shortlist.Client(small_server.url) as client:
+        for ids in ([], best[:1].tolist()):
+            client.register_lists("blocked", [ids])
+            for _ in range(2):  # the second is read as the first was
+                answer = client.topk("lm", ROWS[:1], 2, ban=NamedLists("blocked"))
+                assert (best[0] in answer.ids[0]) == (not ids)
+        client.delete_lists("blocked")
+        with pytest.raises(NotFound, match="no lists are registered as 'blocked'"):
+            client.topk("lm", ROWS[:1], 2, ban=NamedLists("blocked"))
+
+
 @pytest.mark.parametrize("name", ["", "a/b", 3])
 def test_clients_refuse_names_that_no_path_has(small_server, name):
     with shortlist.Client(small_server.url) as client, pytest.raises(BadInput, match="a name of lists is text"):
