@@ -61,7 +61,7 @@ class Ledger:
             self.shared = SharedLog(path) if shared else None
             self.open(through)
         except BaseException:
-            self.file.close()
+            self.close_files()
             raise
         self.overlays: weakref.WeakSet[ItemOverlay] = weakref.WeakSet()
         self.waiting: list[Waiting] = []
@@ -277,6 +277,10 @@ class Ledger:
             self.stopping = True
             self.changed.notify()
         self.thread.join(STOP_SECONDS)
+        self.close_files()
+
+    def close_files(self) -> None:
+        """Let go of the log, and of what is shared of it."""
         self.file.close()
         if self.shared is not None:
             self.shared.close()

@@ -13,7 +13,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,16 +84,12 @@ class LogFile:
         self.path = path
         self.broken: str | None = None
         with explain_refusals(path):
-            self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                self.is_first = lock_shared(self.file, path) if shared else lock_file(self.file, path)
+            self.file, self.is_first = open_locked(path, lock_shared if shared else lock_file)
+            with close_on_error(self.file):
                 self.size = self.find_end()
                 if self.is_first:
                     self.cut_torn_end()
                 flush_folder(path.parent)
-            except BaseException:
-                os.close(self.file)
-                raise
 
     def share(self) -> None:
         """Let other processes open it too."""
@@ -143,17 +139,17 @@ class LogFile:
     def replace(self, frames: list[bytes]) -> None:
         """Put another log of these frames in the place of this one, whole or not at all; raises StorageFull."""
         other = self.path.with_name(self.path.name + ".new")
-        file = os.open(other, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            lock_file(file, other)
-            size = 0
-            for frame in frames:
-                write_all(file, frame, size)
-                size += len(frame)
-            os.fsync(file)
-            os.replace(other, self.path)
+            file = os.open(other, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with close_on_error(file):
+                lock_file(file, other)
+                size = 0
+                for frame in frames:
+                    write_all(file, frame, size)
+                    size += len(frame)
+                os.fsync(file)
+                os.replace(other, self.path)
         except OSError as error:
-            os.close(file)
             with contextlib.suppress(OSError):
                 other.unlink()
             raise StorageFull(f"{other} cannot be written ({error.strerror}): {WAYS_OUT}") from error
@@ -174,6 +170,38 @@ def explain_refusals(path: Path) -> Iterator[None]:
         raise BundleError(
             f"{path} cannot be opened for changes of items ({error.strerror}): mend that, then load the model again"
         ) from error
+
+
+@contextlib.contextmanager
+def close_on_error(file: int) -> Iterator[None]:
+    """Close an open file where what is done with it fails."""
+    try:
+        yield
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def open_locked(path: Path, lock: Callable[[int, Path], bool]) -> tuple[int, bool]:
+    """The file of a log, which is made where there is none, and what `lock` says of it; raises as `lock`.
+
+    Where the log was replaced while this waited for the lock, what was opened is a deleted file: the new one is opened.
+    """
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with close_on_error(file):
+            is_first = lock(file, path)
+            if is_at(file, path):
+                return file, is_first
+        os.close(file)
+
+
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file is the one that the path leads to."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def lock_file(file: int, path: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .log_file import explain_refusals
+from .log_file import close_on_error, explain_refusals
 
 SHARED_ENDING = ".shared"  # of the file beside a log
 END_BYTES = 8
@@ -28,12 +28,9 @@ class SharedLog:
         path = log.with_name(log.name + SHARED_ENDING)
         with explain_refusals(path):
             self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
+            with close_on_error(self.file):
                 os.posix_fallocate(self.file, 0, END_BYTES)
                 self.numbers = np.frombuffer(mmap.mmap(self.file, END_BYTES), np.int64)
-            except BaseException:
-                os.close(self.file)
-                raise
 
     @property
     def end(self) -> int:
@@ -55,4 +52,6 @@ class SharedLog:
             fcntl.flock(self.file, fcntl.LOCK_UN)
 
     def close(self) -> None:
+        """Let go of the file and of the memory; no more is heard of other processes."""
         os.close(self.file)
+        self.numbers = np.zeros(1, np.int64)

@@ -1,5 +1,6 @@
 """Ledgers: several versions of a model, batches that come together, other models' logs."""
 
+import os
 import threading
 
 import numpy as np
@@ -104,8 +105,11 @@ def test_what_a_killed_process_wrote_in_part_is_cut_off_by_the_next(bundle, tmp_
 def test_a_log_of_other_items_is_refused_and_let_go_of(bundle, tmp_path, change):
     open_ledger(bundle, tmp_path)[0].close()
     path = tmp_path / "lm.items"
-    with pytest.raises(BundleError, match=rf"holds changes of items with {next(iter(change))} .*: move it away"):
-        Ledger(path, LogStart(**vars(START) | change), 0)
+    before = os.listdir("/proc/self/fd")
+    for shared in (False, True):
+        with pytest.raises(BundleError, match=rf"holds changes of items with {next(iter(change))} .*: move it away"):
+            Ledger(path, LogStart(**vars(START) | change), 0, shared=shared)
+    assert os.listdir("/proc/self/fd") == before
     Ledger(path, START, 0).close()
 
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 from shortlist.errors import BundleError, StorageFull
+from shortlist.items import log_file
 from shortlist.items.log_file import LogFile, pack_frame, read_frames
 from shortlist.items.shared_log import SharedLog
 
@@ -69,6 +70,59 @@ def test_a_log_is_replaced_whole(path):
         LogFile(path)
     log.close()
     assert read(path) == [b"new", b"more"]
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_who_waits_for_a_log_opens_the_one_that_took_its_place(path, monkeypatch, is_replaced):
+    first = LogFile(path, shared=True)
+
+    def let_in(_):
+        if is_replaced:
+            first.replace([pack_frame(7, b"new")])
+            first.share()
+        else:
+            path.unlink()
+            first.close()
+
+    monkeypatch.setattr(log_file.time, "sleep", let_in)
+    second = LogFile(path, shared=True)
+    assert second.is_first != is_replaced
+    second.append(8, b"more")
+    assert read(path) == [b"new", b"more"][1 - is_replaced :]
+    second.close()
+
+
+def list_descriptors():
+    return set(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("name", ["os.open", "os.fsync", "os.replace", "fcntl.flock"])
+def test_a_log_that_cannot_be_replaced_stays(path, monkeypatch, name):
+    log, before = LogFile(path), list_descriptors()
+
+    def refuse(*_):
+        raise OSError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"shortlist.items.log_file.{name}", refuse)
+        with pytest.raises(StorageFull, match=r"lm\.items\.new cannot be written \(Permission denied\): make room"):
+            log.replace([pack_frame(7, b"new")])
+    assert list_descriptors() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    log.append(8, b"more")
+    assert read(path) == [*CONTENTS, b"more"]
+    log.close()
+
+
+def test_a_log_that_another_replaces_stays(path):
+    log, other = LogFile(path), LogFile(path.with_name("lm.items.new"))
+    before = list_descriptors()
+    with pytest.raises(BundleError, match=r"items\.new is written by another server"):
+        log.replace([pack_frame(7, b"new")])
+    assert list_descriptors() == before
+    for each in (log, other):
+        each.close()
+    assert read(path) == CONTENTS
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no device that is always full")
