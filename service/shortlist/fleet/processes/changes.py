@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -23,6 +23,8 @@ MAX_WAITING_CHANGES = 16  # asked by clients
 RETRY_SECONDS = 5
 LISTS_REQUEST = Request("GET", LISTS_PATH, b"", [], b"", ("", 0))
 
+ListMembers = Callable[[], Sequence[Member]]  # called in a change's turn: who joins meanwhile is among them
+
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +36,7 @@ class Changes:
         self.waiting = 0  # of clients
         self.journal = Journal()
 
-    async def change(self, request: Request, member: Member, others: Sequence[Member]) -> Response:
+    async def change(self, request: Request, member: Member, list_others: ListMembers) -> Response:
         """Have `member`, which got the request, do it, and then the others.
 
         Returns the first response of a process that failed, else that of `member`. Raises ChannelClosed.
@@ -44,7 +46,7 @@ class Changes:
         self.waiting += 1
         try:
             async with self.turn:
-                return await self.change_all(request, member, others)
+                return await self.change_all(request, member, list_others())
         finally:
             self.waiting -= 1
 
@@ -69,18 +71,18 @@ class Changes:
         if len(tables) == len(members):
             self.journal.keep_lists({table["name"] for part in tables for table in part})
 
-    async def repeat(self, member: Member, others: Sequence[Member]) -> None:
+    async def repeat(self, member: Member, list_others: ListMembers) -> None:
         """Have a new process do what was changed so far; from then on it takes connections and changes."""
         async with self.turn:
-            await self.forget_lists(others)
+            await self.forget_lists(list_others())
             for request in self.journal.list_requests():
                 note_repetition(member, request, await member.respond(request))
             member.joined = True
 
-    async def ask_each(self, name: str, value: Any, members: Sequence[Member]) -> None:
+    async def ask_each(self, name: str, value: Any, list_members: ListMembers) -> None:
         """Have processes do something one after the other, so that only one at a time holds two versions."""
         async with self.turn:
-            for member in members:
+            for member in list_members():
                 with contextlib.suppress(ChannelClosed):
                     await member.ask(name, value)
 

@@ -19,6 +19,7 @@ import signal
 import socket
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ class Supervisor:
 
         It has read the repository as it is now, and so do the others then.
         """
-        await self.changes.repeat(member, self.list_others(member))
+        await self.changes.repeat(member, partial(self.list_others, member))
         log.info("%s is ready and takes connections", member)
         self.looks.put_nowait("look")
 
@@ -210,13 +211,14 @@ class Supervisor:
 
     def pass_on(self, connection: socket.socket) -> bool:
         """Pass a connection to the process with the fewest; returns whether one could take it."""
-        candidates = [member for member in self.members if member.takes_connections]
-        return any(member.passage.send(connection) for member in sorted(candidates, key=lambda member: member.load))
+        candidates = sorted(self.list_members(), key=lambda member: member.load)
+        return any(member.passage.send(connection) for member in candidates)
 
     # What processes ask
 
     async def handle(self, member: Member, name: str, value: Any) -> Any:
         """Answer a question of a process."""
+        list_others = partial(self.list_others, member)
         if name == "state":
             return await self.note_state(member, State(*value))
         if name == "beat":
@@ -224,18 +226,22 @@ class Supervisor:
         elif name == "leaving":
             member.leaving = True
         elif name == "change":
-            return (await self.changes.change(Request.from_json(value), member, self.list_others(member))).to_json()
+            return (await self.changes.change(Request.from_json(value), member, list_others)).to_json()
         elif name == "others":
-            return await ask_all(Request.from_json(value), self.list_others(member))
+            return await ask_all(Request.from_json(value), list_others())
         elif name == "metrics":
             return (await self.render_metrics()).decode()
         elif name == "rolled_back":
-            await self.changes.ask_each("roll_back", value, self.list_others(member))
+            await self.changes.ask_each("roll_back", value, list_others)
         return None
 
+    def list_members(self) -> list[Member]:
+        """All processes that take connections, and so do what is asked for by them."""
+        return [member for member in self.members if member.takes_connections]
+
     def list_others(self, member: Member) -> list[Member]:
-        """All processes but one that take connections, and so do what is asked for by them."""
-        return [other for other in self.members if other.takes_connections and other is not member]
+        """The same but one."""
+        return [other for other in self.list_members() if other is not member]
 
     async def watch(self) -> None:
         """Have the processes look at the repository again where that is asked for, and with polls now and then."""
@@ -244,7 +250,7 @@ class Supervisor:
             name = "look"
             with contextlib.suppress(TimeoutError):
                 name = await asyncio.wait_for(self.looks.get(), seconds)
-            await self.changes.ask_each(name, None, [member for member in self.members if member.takes_connections])
+            await self.changes.ask_each(name, None, self.list_members)
 
     async def render_metrics(self) -> bytes:
         """The metrics of all processes as text."""

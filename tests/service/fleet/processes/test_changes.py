@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from shortlist.fleet.processes.changes import Changes
 from shortlist.fleet.processes.exchange import Request, Response
+from shortlist.fleet.processes.supervisor import Supervisor
+from shortlist.server.settings import Settings
 
 
 class Member:
     """A process that has some lists. answers: the status of its responses to changes; None where it has ended."""
 
     joined = False
+    takes_connections = property(lambda self: self.joined)
 
     def __init__(self, *lists, status=200):
         self.lists, self.status, self.changes = lists, status, []
@@ -20,6 +24,9 @@ class Member:
     async def respond(self, request):
         self.changes.append(request.path)
         return Response(self.status, [], b'{"error": "it is full"}')
+
+    async def ask(self, name, value):
+        self.changes.append(name)
 
     async def respond_soon(self, request):
         assert (request.method, request.path) == ("GET", "/v1/lists")
@@ -39,8 +46,8 @@ def list_repeated(*others):
     async def run():
         changes = Changes()
         for name in "abc":
-            await changes.change(put(name), Member("a", "b", "c"), [])
-        await changes.repeat(new, others)
+            await changes.change(put(name), Member("a", "b", "c"), list)
+        await changes.repeat(new, lambda: others)
 
     asyncio.run(run())
     assert new.joined
@@ -58,13 +65,28 @@ def test_lists_of_a_process_that_does_not_answer_are():
 def test_lists_are_forgotten_as_others_come():
     changes = Changes()
     for name in "abc":
-        asyncio.run(changes.change(put(name), Member(name), []))
+        asyncio.run(changes.change(put(name), Member(name), list))
     assert [request.path for request in changes.journal.list_requests()] == ["/v1/lists/c"]
 
 
 def test_what_is_not_repeated_is_logged(caplog):
     changes, new = Changes(), Member(status=413)
-    asyncio.run(changes.change(put("a"), Member("a"), []))
-    asyncio.run(changes.repeat(new, []))
+    asyncio.run(changes.change(put("a"), Member("a"), list))
+    asyncio.run(changes.repeat(new, list))
     assert "did not repeat PUT /v1/lists/a (413): " in caplog.text
     assert "it is full" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("change", put("a").to_json()), ("rolled_back", ["lm", 1, "it is worse"])])
+def test_who_joins_while_a_change_waits_for_its_turn_does_it_too(tmp_path, name, value):
+    async def run():
+        supervisor, first, second = Supervisor(Settings(repository=tmp_path), tmp_path), Member("a"), Member("a")
+        supervisor.members, first.joined = [first, second], True
+        async with supervisor.changes.turn:
+            change = asyncio.create_task(supervisor.handle(first, name, value))
+            await asyncio.sleep(0)
+            second.joined = True
+        await change
+        return second.changes
+
+    assert asyncio.run(run()) == ["/v1/lists/a" if name == "change" else "roll_back"]
