@@ -10,6 +10,7 @@ from shortlist.server.messages.headers import CONTENT_LENGTH
 
 from .exchange import Request, Response
 
+VERBS_START = "/v2/"  # of paths whose ends say what is done; lists may be called anything
 SETTINGS_ENDINGS = ("/logging", "/setting")  # paths whose answer is every setting
 UNDOING_ENDINGS = ("/load", "/unregister")  # what was changed is again as at the start
 LISTS_PATH = "/v1/lists"
@@ -34,10 +35,10 @@ class Journal:
         subject = name_subject(request.path)
         for other in [other for other in self.requests if other == subject or other.startswith(f"{subject}/")]:
             del self.requests[other]
-        if request.path.endswith(SETTINGS_ENDINGS):
+        if has_ending(request.path, SETTINGS_ENDINGS):
             headers = [header for header in request.headers if header[0] != CONTENT_LENGTH]
             self.requests[subject] = pack(request._replace(body=response.body, headers=headers))
-        elif request.method != "DELETE" and not request.path.endswith(UNDOING_ENDINGS):
+        elif request.method != "DELETE" and not has_ending(request.path, UNDOING_ENDINGS):
             self.requests[subject] = pack(request)
 
     def keep_lists(self, names: Collection[str]) -> None:
@@ -65,4 +66,9 @@ def pack(request: Request) -> Request:
 
 def name_subject(path: str) -> str:
     """What the request of a path changes: a model, a list, a region, or all regions."""
-    return next((path.removesuffix(verb) for verb in VERBS if path.endswith(verb)), path)
+    return path.rpartition("/")[0] if has_ending(path, VERBS) else path
+
+
+def has_ending(path: str, endings: tuple[str, ...]) -> bool:
+    """Whether the end of a path says one of these things."""
+    return path.startswith(VERBS_START) and path.endswith(endings)

@@ -71,3 +71,16 @@ def test_lists_that_the_processes_forgot_are_forgotten():
         "/v1/lists/new",
         "/v2/systemsharedmemory/region/a/register",
     ]
+
+
+@pytest.mark.parametrize("name", ["load", "unload", "register", "unregister", "logging", "setting"])
+def test_lists_may_be_called_as_what_is_done_to_models(name):
+    journal = Journal()
+    for path in ("/v1/lists/some", f"/v1/lists/{name}"):
+        journal.note(make_request("PUT", path, b"ids"), DONE)
+    assert [(each.path, each.body) for each in journal.list_requests()] == [
+        ("/v1/lists/some", b"ids"),
+        (f"/v1/lists/{name}", b"ids"),
+    ]
+    journal.note(make_request("DELETE", f"/v1/lists/{name}"), DONE)
+    assert [each.path for each in journal.list_requests()] == ["/v1/lists/some"]
