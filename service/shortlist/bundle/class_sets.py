@@ -6,9 +6,11 @@ portable format. A set beside the versions stands before one of the same name in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
@@ -36,6 +38,7 @@ MAX_REQUEST_SETS = 16  # named by one request
 MAX_UNPACKED_BYTES = 256 << 20  # of combinations of sets that are kept for a head
 MAX_PACKED_BYTES = 64 << 20  # of sets that are kept as bits, of which any combination is made
 MAX_NAMED = 10  # sets that an error lists
+LEFTOVER_SECONDS = 3600.0  # no file is that old that is still written
 
 SetNames = str | Sequence[str] | None
 Stamped = tuple[str, int, int, int]  # a file with its inode, size, and time of change in ns
@@ -161,10 +164,12 @@ def pack_set(ids: Any) -> bytes:
 
 
 def read_set(path: Path) -> IdArray:
-    """The ids [m] of a set's file, ascending int64; raises BundleError where it is none, or damaged."""
+    """The ids [m] of a set's file, ascending int64; raises NotFound, BundleError where it is none, or damaged."""
     bitmaps: Any = require("pyroaring", "cpu")
     try:
         content = path.read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"set '{path.stem}' was deleted meanwhile: put it again, or ask without it") from None
     except OSError as error:
         raise BundleError(f"{path} cannot be read ({error.strerror}): put the set again") from error
     packed, checksum = content[HEADER_BYTES:], content[len(MAGIC) : HEADER_BYTES]
@@ -187,6 +192,14 @@ def write_set(folder: Path, name: str, content: bytes) -> None:
             Path(file.name).unlink(missing_ok=True)
             raise
     flush_folder(folder)
+
+
+def drop_leftovers(folder: Path) -> None:
+    """Remove the files that killed processes have not written to their end; raises OSError."""
+    for path in folder.glob(f".*{SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS:
+                path.unlink()
 
 
 def delete_set(folder: Path, name: str) -> bool:

@@ -120,3 +120,11 @@ def test_a_damaged_file_is_refused(sets, folder):
         path.write_bytes(bad)
         with pytest.raises(BundleError, match="no set of classes"):
             sets.find("red", None)
+
+
+def test_a_set_that_is_deleted_meanwhile_is_not_found(sets, folder, monkeypatch):
+    stamp = sets.stamp("red")
+    monkeypatch.setattr(sets, "stamp", lambda _: stamp)
+    delete_set(folder, "red")
+    with pytest.raises(NotFound, match="set 'red' was deleted meanwhile: put it again, or"):
+        sets.find("red", None)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from shortlist.bundle.class_sets import (
     SETS_FOLDER,
     check_set_name,
     delete_set,
+    drop_leftovers,
     list_set_names,
     make_path,
     pack_set,
     read_set,
     write_set,
 )
+from shortlist.bundle.files import lock_folder, take_stamp
 from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import to_id_array
 from shortlist.core.checks import cut
@@ -29,9 +34,12 @@ from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput, NotFound, StorageFull, TooLarge
 from shortlist.server.codecs.v1_json import parse_fields, require_field
 from shortlist.server.engine.body_reading import Body, read_body, run_decoder
+from shortlist.server.engine.pipeline import RESULT_COPIES
 from shortlist.server.engine.service import Service
 from shortlist.server.messages.json_fields import parse_json
+from shortlist.server.messages.json_pieces import make_json_list
 from shortlist.server.messages.responses import make_json_response
+from shortlist.server.scheduling.hold import Hold
 from shortlist.wire.open_inference import IDS, JSON_TYPE, parse_tensors
 from shortlist.wire.texts import TEXT_DATATYPE
 
@@ -45,6 +53,26 @@ sets_router = APIRouter(prefix="/v1/models/{name}/sets", tags=["v1"], responses=
 SET_SCHEMA = {"type": "object", "properties": {IDS: {"type": "array"}}, "required": [IDS]}
 SET_BODY = {"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": SET_SCHEMA}}}}
 TABLE_INPUTS = (IDS, "offsets")
+
+
+class SetResponse(Response):
+    """The ids of one set, written as JSON by a thread; they and their text count among the bytes that are held."""
+
+    def __init__(self, hold: Hold, key: str, ids: IdArray) -> None:
+        super().__init__()
+        self.hold, self.key, self.ids = hold, key, ids
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Write the text and send it; raises Overloaded."""
+        with self.hold as hold:
+            hold.take_bytes(RESULT_COPIES * self.ids.nbytes)
+            content = await asyncio.to_thread(encode_set, self.key, self.ids)
+            await Response(content, media_type=JSON_TYPE)(scope, receive, send)
+
+
+def encode_set(key: str, ids: IdArray) -> bytes:
+    """The JSON of one set."""
+    return orjson.dumps({"name": key, "ids": make_json_list(ids)}, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 @router.get("", responses={200: {"model": schemas.ListTables}})
@@ -102,8 +130,7 @@ async def read_named_set(request: Request, name: str, key: str) -> Response:
         raise NotFound(
             f"no set '{cut(key)}' was put for {cut(name)}: GET /v1/models/{cut(name)}/sets lists those there are"
         )
-    ids = await asyncio.to_thread(read_set, path)
-    return make_json_response({"name": key, "ids": ids.tolist()})
+    return SetResponse(hold_request(request), key, await asyncio.to_thread(read_set, path))
 
 
 @sets_router.put("/{key}", dependencies=[ADMINISTER], openapi_extra=SET_BODY)
@@ -137,22 +164,35 @@ def find_folder(service: Service, name: str) -> Path:
 
 def describe_sets(folder: Path) -> list[dict[str, object]]:
     """Name, number of ids and bytes on disk of each set in a folder."""
-    paths = [(name, make_path(folder, name)) for name in list_set_names(folder)]
-    return [{"name": name, "ids": len(read_set(path)), "bytes": path.stat().st_size} for name, path in paths]
+    sets: list[dict[str, object]] = []
+    for name in list_set_names(folder):
+        path = make_path(folder, name)
+        with contextlib.suppress(NotFound, FileNotFoundError):  # it was deleted meanwhile
+            sets.append({"name": name, "ids": len(read_set(path)), "bytes": path.stat().st_size})
+    return sets
 
 
 def store_set(service: Service, folder: Path, key: str, content: bytes) -> None:
     """Write a set, within the limits of the server; raises TooLarge, StorageFull where the disk refuses."""
-    others = [make_path(folder, other).stat().st_size for other in list_set_names(folder) if other != key]
-    limits = service.settings
-    if len(others) >= limits.sets:
-        raise TooLarge(f"{limits.sets} sets are kept for this model, as many as may be: delete some")
-    if len(content) + sum(others) > limits.set_bytes:
-        raise TooLarge(f"sets would take over {limits.set_bytes} bytes, the limit of a model: delete some")
     try:
-        write_set(folder, key, content)
+        folder.mkdir(exist_ok=True)
+        with lock_folder(folder):
+            drop_leftovers(folder)
+            check_room(service, folder, key, len(content))
+            write_set(folder, key, content)
     except OSError as error:
         raise make_storage_error(error) from error
+
+
+def check_room(service: Service, folder: Path, key: str, length: int) -> None:
+    """Raise TooLarge where a set of `length` bytes has no room beside the other sets of a model."""
+    stamps = [take_stamp(make_path(folder, other)) for other in list_set_names(folder) if other != key]
+    sizes = [stamp.size for stamp in stamps if stamp is not None]  # None where it was deleted meanwhile
+    limits = service.settings
+    if len(sizes) >= limits.sets:
+        raise TooLarge(f"{limits.sets} sets are kept for this model, as many as may be: delete some")
+    if length + sum(sizes) > limits.set_bytes:
+        raise TooLarge(f"sets would take over {limits.set_bytes} bytes, the limit of a model: delete some")
 
 
 def remove_set(folder: Path, key: str) -> bool:

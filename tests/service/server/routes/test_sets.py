@@ -1,19 +1,29 @@
 """Named sets over HTTP: put, listed, asked by, deleted."""
 
+import asyncio
+import contextlib
 import errno
+import os
 import shutil
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import shortlist
-from shortlist.bundle.class_sets import SETS_FOLDER
-from shortlist.errors import BadInput, NotFound, StorageFull
+from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, read_set, write_set
+from shortlist.errors import BadInput, NotFound, StorageFull, TooLarge
+from shortlist.server.app import create_app
 from shortlist.server.routes import v1_lists
+from shortlist.server.settings import Settings
+from starlette.testclient import TestClient
 
 from tests.support.layers import CLASSES, RunningServer, copy_writable, make_contexts
 from tests.support.servers.responses import read_refusal
 
+SERVICE = SimpleNamespace(settings=SimpleNamespace(sets=1, set_bytes=100))
 ROWS = make_contexts(rows=6, seed=5).contexts
 EVEN, LOW = list(range(0, CLASSES, 2)), list(range(40))
 
@@ -106,10 +116,9 @@ def test_a_disk_that_refuses_is_the_servers_condition(tmp_path, monkeypatch):
 
     for name in ("write_set", "delete_set"):
         monkeypatch.setattr(v1_lists, name, refuse)
-    service = SimpleNamespace(settings=SimpleNamespace(sets=3, set_bytes=100))
     sentence = r"cannot be changed \(Read-only file system\): make sets/ writable"
     with pytest.raises(StorageFull, match=sentence):
-        v1_lists.store_set(service, tmp_path, "even", b"content")
+        v1_lists.store_set(SERVICE, tmp_path, "even", b"content")
     with pytest.raises(StorageFull, match=sentence):
         v1_lists.remove_set(tmp_path, "even")
 
@@ -122,3 +131,58 @@ def test_a_file_in_place_of_the_folder_of_sets_is_no_fault_of_the_request(small_
         response = server.http.put("/v1/models/lm/sets/even", json={"ids": [1]})
         assert "make sets/ writable" in read_refusal(response, 507)
         read_refusal(server.http.delete("/v1/models/lm/sets/even"), 404)
+
+
+def test_a_set_that_is_deleted_meanwhile_does_not_count(tmp_path, monkeypatch):
+    write_set(tmp_path, "here", pack_set([1, 2]))
+    monkeypatch.setattr(v1_lists, "list_set_names", lambda _: ["gone", "here"])
+    assert [(each["name"], each["ids"]) for each in v1_lists.describe_sets(tmp_path)] == [("here", 2)]
+    v1_lists.store_set(SERVICE, tmp_path, "here", pack_set([3]))
+    with pytest.raises(TooLarge, match="1 sets are kept for this model"):
+        v1_lists.store_set(SERVICE, tmp_path, "other", pack_set([3]))
+    assert read_set(tmp_path / "here.roaring").tolist() == [3]
+
+
+def test_sets_that_are_put_together_keep_to_the_limits(tmp_path, monkeypatch):
+    both = threading.Barrier(2)
+
+    def write_together(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):  # as it should be: the other waits for its turn
+            both.wait(0.3)
+        write_set(*arguments)
+
+    monkeypatch.setattr(v1_lists, "write_set", write_together)
+    with ThreadPoolExecutor() as pool:
+        stores = [pool.submit(v1_lists.store_set, SERVICE, tmp_path / "sets", name, pack_set([1])) for name in "ab"]
+    assert {type(store.exception()) for store in stores} == {type(None), TooLarge}
+    assert len(list((tmp_path / "sets").iterdir())) == 1
+
+
+def test_what_killed_writers_left_is_removed(tmp_path):
+    for name, age in ((".old.roaring", 7200), (".new.roaring", 0)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age, time.time() - age))
+    v1_lists.store_set(SERVICE, tmp_path, "even", pack_set([1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".new.roaring", "even.roaring"]
+
+
+def test_a_set_is_written_beside_the_event_loop_and_counts_among_bytes(small_repository, tmp_path, monkeypatch):
+    repository, ids = copy_writable(small_repository, tmp_path / "repository"), list(range(100_000))
+    write_set(repository / "lm" / SETS_FOLDER, "many", pack_set(ids))
+    with TestClient(create_app(Settings(repository=repository))) as client:
+        admission, encode = client.app.state.service.admission, v1_lists.encode_set
+
+        def check_thread(*arguments):
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                asyncio.get_running_loop()
+            assert admission.bytes == 2 * 8 * len(ids)
+            return encode(*arguments)
+
+        monkeypatch.setattr(v1_lists, "encode_set", check_thread)
+        path = "/v1/models/lm/sets/many"
+        response = client.get(path)
+        assert response.headers["content-type"] == "application/json"
+        assert response.json() == {"name": "many", "ids": ids}
+        assert admission.bytes == 0
+        admission.add_bytes(admission.byte_shares.limit, "other")
+        read_refusal(client.get(path), 429)
