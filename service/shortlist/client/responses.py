@@ -44,17 +44,23 @@ def parse_json_object(content: bytes) -> dict[str, Any]:
     return value
 
 
+def read_retry_after(response: Response) -> int | None:
+    """Return the seconds of Retry-After of a 429, None for any other response."""
+    seconds = response.headers.get("retry-after", "")
+    return int(seconds) if response.status == Overloaded.status and seconds.isdecimal() else None
+
+
 def get_retry_after(response: Response) -> float | None:
-    """Return the seconds of Retry-After of a 429, None for any other response.
+    """Return the seconds to wait after a 429 that says Retry-After, None for any other response.
 
     Up to a tenth is added at random, so that clients refused together do not come back together.
     """
-    seconds = response.headers.get("retry-after", "")
-    if response.status != Overloaded.status or not seconds.isdecimal():
+    seconds = read_retry_after(response)
+    if seconds is None:
         return None
     from random import uniform  # takes milliseconds to import, and most clients never need it
 
-    return int(seconds) * uniform(1.0, 1.1)
+    return seconds * uniform(1.0, 1.1)
 
 
 def choose_pause(response: Response, deadline: float) -> float | None:
@@ -75,4 +81,12 @@ def raise_for_status(response: Response) -> Response:
     except (ServerError, KeyError):
         body = cut(response.content.decode(errors="replace"))
         sentence = f"the server answered {response.status} without a reason ({body})"
-    raise ERROR_OF_STATUS.get(response.status, ServerError)(sentence)
+    raise make_error(response, sentence)
+
+
+def make_error(response: Response, sentence: str) -> ShortlistError:
+    """The error that stands for a status; of a refusal for load with the seconds that the server said."""
+    seconds = read_retry_after(response)
+    if seconds is not None:
+        return Overloaded(sentence, seconds)
+    return ERROR_OF_STATUS.get(response.status, ServerError)(sentence)

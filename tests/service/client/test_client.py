@@ -243,8 +243,9 @@ def test_a_refusal_for_load_is_repeated_when_the_server_says(open_scripted):
 
 def test_a_refusal_beyond_the_timeout_is_an_error(open_scripted):
     refusal = respond_json({"error": "full"}, "429 Too Many Requests", retry_after="60")
-    with pytest.raises(errors.Overloaded, match="full"):
+    with pytest.raises(errors.Overloaded, match="full") as excinfo:
         open_scripted(lambda _: [refusal]).models()
+    assert excinfo.value.retry_after == 60
 
 
 def test_one_row_over_the_limit_is_an_error(open_scripted):

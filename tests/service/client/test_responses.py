@@ -6,7 +6,8 @@ import time
 
 import pytest
 from shortlist.client.messages import Response
-from shortlist.client.responses import choose_pause, get_retry_after
+from shortlist.client.responses import choose_pause, get_retry_after, raise_for_status
+from shortlist.errors import Overloaded
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,11 @@ def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
     assert seconds is None or 2.0 <= seconds <= 2.2
     assert choose_pause(response, time.monotonic() + 1) is None
     assert (choose_pause(response, time.monotonic() + 60) is not None) == waits
+
+
+@pytest.mark.parametrize(("header", "seconds"), [("37", 37), ("soon", 1), ("", 1)])
+def test_the_error_of_a_refusal_for_load_holds_the_seconds_that_the_server_said(header, seconds):
+    response = Response(429, {"retry-after": header}, b'{"error": "full"}')
+    with pytest.raises(Overloaded, match=r"^full$") as excinfo:
+        raise_for_status(response)
+    assert excinfo.value.retry_after == seconds
