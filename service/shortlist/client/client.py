@@ -115,7 +115,8 @@ class Client(BaseClient):
         """Add items or replace their `vectors` [n, d], and remove others, all at once: `PUT /v1/models/{name}/items`.
 
         put, remove: names of items, or ids where the model has no names. biases: [n]. sequence: a number that ascends;
-        of each `source` a batch is applied once. Returns the answer, of changes that are on the server's disk and in
+        of each `source` a batch is applied once. Without one, a request whose connection ends before the answer is not
+        sent again, since it may have been applied. Returns the answer, of changes that are on the server's disk and in
         every answer after it. Raises the errors of `topk`, and StorageFull.
         """
         from . import items

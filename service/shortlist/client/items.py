@@ -19,7 +19,11 @@ from .responses import parse_json_object, raise_for_status
 def put_items(
     model: str, put: Any, vectors: Any, remove: Any, biases: Any, source: str, sequence: int | None
 ) -> Exchange[dict[str, Any]]:
-    """Add, replace and remove items; a request that may have been lost is sent again, as it changes nothing then."""
+    """Add, replace and remove items.
+
+    A request that may have been lost is sent again only with a sequence number, by which the server knows it: without
+    one it would be made twice, the second time over what others changed in between.
+    """
     fields: dict[str, Any] = {"put": list_keys(put), "remove": list_keys(remove), "source": source}
     if sequence is not None:
         fields["sequence"] = int(sequence)
@@ -31,7 +35,7 @@ def put_items(
     inputs = [describe_tensor(name, values, binary=True) for name, values in numbers.items()]
     text = json.dumps({**fields, "inputs": inputs}).encode()
     parts: tuple[bytes | memoryview, ...] = (text, *map(view_bytes, numbers.values()))
-    request = Request("PUT", make_path(model), parts, make_binary_headers(text))
+    request = Request("PUT", make_path(model), parts, make_binary_headers(text), is_safe=sequence is not None)
     return parse_json_object(raise_for_status((yield request)).content)
 
 

@@ -73,6 +73,22 @@ def test_what_must_not_come_twice_is_sent_once(ask, kind):
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_of_items_without_a_sequence_number_are_sent_once(ask, kind):
+    """The server makes them as often as they come: the second time over what another client has changed since."""
+    client, server = ask(kind, lambda number: [CLOSE] if number == 0 else [respond(b"{}")])
+    with pytest.raises(errors.Unreachable):
+        client.put_items("lm", remove=["item-1"], source="feed")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_of_items_with_a_sequence_number_are_sent_again(ask, kind):
+    client, server = ask(kind, lambda number: [CLOSE] if number == 0 else [respond(b"{}")])
+    assert client.put_items("lm", remove=["item-1"], source="feed", sequence=0) == {}
+    assert len(server.requests) == 2
+
+
 @pytest.mark.parametrize("kind", OWN_KINDS)
 def test_what_must_not_come_twice_goes_over_a_new_connection(ask, kind):
     client, server = ask(kind, lambda _: [MODELS])
