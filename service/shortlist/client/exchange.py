@@ -40,7 +40,7 @@ from shortlist.wire.open_inference import (
 from .infer import make_binary_headers, make_infer, read_infer, view_bytes
 from .messages import HTTP_OK, Exchange, Limits, Request, Response, T
 from .responses import parse_json_object, raise_for_status
-from .restrictions import Restrictions, join_set_names
+from .restrictions import Restrictions, write_sets
 
 
 def name_outputs(more: Mapping[str, bool]) -> tuple[str, ...]:
@@ -65,11 +65,11 @@ def topk(
     """Ask for the k best classes of `contexts` [B, d], in requests within `limits`.
 
     lists: `allow` and `ban`, None where there is no such list. names: of the outputs, none for the three that all have.
-    sets: `within` and `without`, a name of a set or a list of names, None where none is named.
+    sets: `within` and `without`, a name of a set or a list of names; None or an empty list names none.
     """
     rows, k = to_float_array("contexts", contexts), parse_whole_number("k", k)
     restrictions = Restrictions.parse(lists, bias, len(rows))
-    named = {name: join_set_names(name, names) for name, names in sets.items() if names is not None}
+    named = write_sets(sets)
 
     def make_request(part: slice) -> Request:
         inputs, parameters = restrictions.write(part)

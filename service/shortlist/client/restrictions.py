@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +87,15 @@ def write_named_lists(name: str, lists: NamedLists, part: slice) -> Tensors:
     return inputs, {name + LIST: lists.name}
 
 
-def join_set_names(what: str, names: Any) -> str:
-    """The parameter of a name of a set, or of a list of names; raises BadInput."""
+def write_sets(sets: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters that name sets, without those that name none; raises BadInput."""
+    lists = {parameter: list_set_names(parameter, names) for parameter, names in sets.items() if names is not None}
+    return {parameter: ",".join(names) for parameter, names in lists.items() if names}
+
+
+def list_set_names(what: str, names: Any) -> Sequence[str]:
+    """A name of a set, or a list of names, as a list; raises BadInput."""
     several = [names] if isinstance(names, str) else names
     if not isinstance(several, list | tuple) or not all(isinstance(name, str) and "," not in name for name in several):
         raise BadInput(f"{what} must be the name of a set, or a list of names")
-    return ",".join(several)
+    return several

@@ -46,6 +46,8 @@ def client(small_server):
         ({"within": ["even", "low"]}, {"allow": EVEN[:20]}),
         ({"within": "low", "without": "even", "ban": [1, 3]}, {"allow": LOW[5::2]}),
         ({"within": "low", "allow": [4, 41]}, {"allow": [4]}),
+        ({"within": [], "without": []}, {}),
+        ({"within": (), "without": "even"}, {"ban": EVEN}),
     ],
 )
 def test_sets_equal_their_lists(client, small_server, head, sets, lists):
@@ -98,6 +100,9 @@ def test_sets_are_listed_and_read(client, small_server, small_repository):
 def test_refusals(client, small_server):
     with pytest.raises(NotFound, match="no set 'shoes': it has even, low"):
         client.topk("lm", ROWS, 3, within="shoes")
+    for names in ("", [""], [1], np.array(["even"])):
+        with pytest.raises(BadInput, match="set"):
+            client.topk("lm", ROWS, 3, within=names)
     with pytest.raises(NotFound, match="'shoes'"):
         client.delete_set("lm", "shoes")
     with pytest.raises(BadInput, match=f"holds id {CLASSES} but"):
