@@ -8,7 +8,14 @@ from typing import cast
 
 from ..messages import Request, Response
 from .address import Address
-from .failures import MAX_ATTEMPTS, ConnectionLost, choose_pause, make_connection_error, make_timeout_error
+from .failures import (
+    MAX_ATTEMPTS,
+    ConnectionLost,
+    choose_pause,
+    make_connection_error,
+    make_place_error,
+    make_timeout_error,
+)
 from .places import Places
 from .pool import Pool
 from .request_heads import Headers, make_head_writer
@@ -138,19 +145,27 @@ class AsyncTransport:
         loop = asyncio.get_running_loop()
         if self.open.loop is not loop and not self.open.pool.is_closed:
             self.open = LoopConnections(loop)  # those of another loop cannot be used, nor closed, here
-        places = self.open.places
+        places, deadline = self.open.places, loop.time() + self.timeout
         if places.free:
             places.free -= 1
         else:
-            await places.wait()
+            await self.wait_for_place(places, deadline)
         try:
-            return await self.send_with_repeats(request, loop.time() + self.timeout)
+            return await self.send_with_repeats(request, deadline)
         except TimeoutError as error:
             raise make_timeout_error(self.url, self.timeout) from error
         except (OSError, ConnectionLost) as error:
             raise make_connection_error(self.url, error) from error
         finally:
             places.give_back()
+
+    async def wait_for_place(self, places: Places, deadline: float) -> None:
+        """Take the place of a request that is answered; raises Unreachable after the deadline."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await places.wait()
+        except TimeoutError as error:
+            raise make_place_error(self.url, MAX_CONNECTIONS, self.timeout) from error
 
     async def send_with_repeats(self, request: Request, deadline: float) -> Response:
         """Send a request until it is answered, as the blocking transport does."""

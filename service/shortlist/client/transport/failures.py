@@ -24,6 +24,14 @@ def make_timeout_error(url: str, timeout: float) -> Unreachable:
     return Unreachable(f"{url} did not answer within {timeout:g} s: raise timeout or send fewer rows")
 
 
+def make_place_error(url: str, count: int, timeout: float) -> Unreachable:
+    """The error for a request that was not sent, since others had all connections of the client."""
+    return Unreachable(
+        f"none of {count} connections to {url} was free within {timeout:g} s: "
+        "raise timeout or send fewer requests at once"
+    )
+
+
 def make_connection_error(url: str, error: Exception) -> Unreachable:
     """The error for a server that cannot be connected to, or that ends connections before it has answered."""
     return Unreachable(f"{url} cannot be reached ({error}): is the server running there?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 
 import pytest
 import shortlist
@@ -42,6 +43,34 @@ def test_many_requests_share_a_bounded_number_of_connections(tmp_path):
     with ScriptedServer(tmp_path, lambda _: [0.01, MODELS]) as server:
         assert asyncio.run(run(server.url)) == [[]] * (3 * MAX_CONNECTIONS)
         assert server.connection_count <= MAX_CONNECTIONS
+
+
+def test_the_timeout_is_also_for_the_wait_for_a_connection(tmp_path):
+    """Nothing answers: of so many requests the last ones would fail after ten timeouts."""
+
+    async def run(url):
+        async with shortlist.AsyncClient(url, timeout=0.5) as client:
+            calls = (client.models() for _ in range(10 * MAX_CONNECTIONS))
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    with ScriptedServer(tmp_path, lambda _: []) as server:
+        start = time.monotonic()
+        errors = asyncio.run(run(server.url))
+        assert time.monotonic() - start < 2.5
+    assert {type(error) for error in errors} == {shortlist.errors.Unreachable}
+    sentence = f"none of 100 connections to {server.url} was free within 0.5 s: raise timeout or send fewer"
+    assert any(sentence in str(error) for error in errors)
+
+
+def test_who_got_no_connection_in_time_keeps_no_place(tmp_path):
+    async def run(url):
+        async with shortlist.AsyncClient(url, timeout=0.3) as client:
+            calls = (client.models() for _ in range(2 * MAX_CONNECTIONS))
+            await asyncio.gather(*calls, return_exceptions=True)
+            return client.transport.open.places.free
+
+    with ScriptedServer(tmp_path, lambda _: []) as server:
+        assert asyncio.run(run(server.url)) == MAX_CONNECTIONS
 
 
 LOOPS = """
