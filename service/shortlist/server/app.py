@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match, Mount
 
 from shortlist import __version__
+from shortlist.core.checks import cut
 from shortlist.errors import ShortlistError
 from shortlist.server.engine.endpoints import ENDPOINT_NAMES
 from shortlist.server.engine.service import MakeReleases, Service
@@ -25,6 +28,9 @@ from .routes import inference, schemas, v1, v1_lists, v1_recall, v2, v2_operatio
 from .routes.catalogue import items
 from .routes.docs import add_docs
 from .settings import Settings
+
+VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+FILE_VERBS = ("GET", "HEAD")  # of folders of files
 
 
 class App(FastAPI):
@@ -84,8 +90,26 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
+    """No route has the request's path, or those that have it do not take its verb."""
     assert isinstance(error, HTTPException)
-    return make_json_response({"error": error.detail}, error.status_code, dict(error.headers or {}))
+    sentence, headers = error.detail, dict(error.headers or {})
+    path = cut(request.scope["path"])
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        sentence = f"there is no route '{path}': /docs lists those there are"
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        verbs = list_verbs(request) or FILE_VERBS
+        sentence = f"'{path}' does not take {cut(request.method)}: use {' or '.join(verbs)}"
+        headers["Allow"] = ", ".join(verbs)
+    return make_json_response({"error": sentence}, error.status_code, headers)
+
+
+def list_verbs(request: Request) -> tuple[str, ...]:
+    """The verbs that the routes of a request's path take; none where it is in a folder of files."""
+    scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
+    routes = [route for route in request.app.routes if not isinstance(route, Mount)]
+    return tuple(
+        verb for verb in VERBS if any(route.matches({**scope, "method": verb})[0] is Match.FULL for route in routes)
+    )
 
 
 async def on_error(request: Request, error: Exception) -> Response:

@@ -148,7 +148,7 @@ def test_models_and_readiness(client):
     ("call", "error", "word"),
     [
         (lambda client: client.topk("nope", ROWS, 1), errors.NotFound, "nope"),
-        (lambda client: client.topk("a/b?c", ROWS, 1), errors.NotFound, "Not Found"),
+        (lambda client: client.topk("a/b?c", ROWS, 1), errors.NotFound, "no route '/v2/models/a/b"),
         (lambda client: client.topk("lm", ROWS, 1, version=9), errors.NotFound, "version 9"),
         (lambda client: client.topk("lm", ROWS, 1, version=1.9), errors.BadInput, "version is 1.9"),
         (lambda client: client.logprobs("lm", ROWS, [1], version="1"), errors.BadInput, "version is 1: "),

@@ -169,10 +169,20 @@ def test_nan_in_a_binary_tensor(small_server):
 
 def test_missing_and_wrong_routes(small_server):
     http = small_server.http
-    assert read_refusal(http.get("/nothing"), 404) == "Not Found"
-    assert read_refusal(http.get("/v1/models/"), 404) == "Not Found"
-    assert read_refusal(http.get("/v1/topk"), 405) == "Method Not Allowed"
-    assert read_refusal(http.delete("/v2/models/lm"), 405) == "Method Not Allowed"
+    for path in ("/nothing", "/v1/models/", "/docs/files/nothing"):
+        assert read_refusal(http.get(path), 404) == f"there is no route '{path}': /docs lists those there are"
+    long = f"there is no route '/{'x' * 59}...': /docs lists those there are"
+    assert read_refusal(http.get("/" + "x" * 5000), 404) == long
+    assert "'/a\\nb\\x1b<c>'" in read_refusal(http.get("/a%0Ab%1b%3Cc%3E"), 404)
+    for verb, path, verbs in (
+        ("GET", "/v1/topk", ["POST"]),
+        ("DELETE", "/v2/models/lm", ["GET"]),
+        ("POST", "/v1/models/lm/items", ["GET", "PUT"]),
+        ("POST", "/docs/files/favicon.png", ["GET", "HEAD"]),
+    ):
+        response = http.request(verb, path)
+        assert read_refusal(response, 405) == f"'{path}' does not take {verb}: use {' or '.join(verbs)}"
+        assert response.headers["allow"] == ", ".join(verbs)
     assert read_refusal(http.get("/v1/models/nope"), 404) == "Request for unknown model: 'nope' is not found"
     assert read_refusal(http.get("/v2/models/nope/ready"), 404) == "Request for unknown model: 'nope' is not found"
     for version in ("0", "9", "x", "9" * 5000, "-1", "1.0"):
