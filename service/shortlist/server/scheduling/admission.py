@@ -68,11 +68,10 @@ class Admission:
             self.parent.check_bytes(length, request_bytes, client)
         elif self.quotas is not None:
             self.quotas.check(client)
-        rows, size = self.row_shares, self.byte_shares
-        if (rows.held and not rows.has_room(client, 1)) or (
-            size.held > request_bytes and not size.has_room(client, length)
-        ):
-            raise self.make_refusal(client)
+        if self.row_shares.held:
+            self.check_share(self.row_shares, "rows", 1, client)
+        if self.byte_shares.held > request_bytes:
+            self.check_share(self.byte_shares, "bytes", length, client)
 
     def check_rows(self, rows: int, seconds: float, client: str = "") -> None:
         """Raise Overloaded where `rows` more are too many for a request with `seconds` left; TimedOut with none left.
@@ -82,10 +81,21 @@ class Admission:
         if seconds < 0:
             raise make_deadline_error()
         for level in self.levels:
-            if level.row_shares.held and not level.row_shares.has_room(client, rows):
-                raise level.make_refusal(client)
+            if level.row_shares.held:
+                level.check_share(level.row_shares, "rows", rows, client)
         if self.row_shares.held and self.estimate_wait(client, rows) > MAX_WAIT_SHARE * seconds:
-            raise self.make_refusal(client)
+            raise self.make_refusal(client, f"{self.describe_load()}, too many to wait for in this request's time")
+
+    def check_share(self, shares: Shares, unit: str, amount: int, client: str) -> None:
+        """Raise Overloaded where `amount` more of a unit are too many: for all clients together, or for this one."""
+        if shares.has_room(client, amount):
+            return
+        if shares.is_full(amount):
+            raise self.make_refusal(client, f"{self.describe_load()} and takes no more")
+        count = shares.get(client) + amount
+        raise self.make_refusal(
+            client, f"this client would hold {count} of the server's {shares.limit} {unit}, over its share"
+        )
 
     def pass_rows(self, rows: int, seconds: float, client: str = "") -> None:
         """The whole admission of a request's rows that are computed at once; raises as `check_rows`.
@@ -154,13 +164,17 @@ class Admission:
         ahead = (shares.get(client) + rows + TURN_ROWS) * shares.count_clients(client)
         return min(shares.held, ahead) * max(self.row_seconds, 1 / self.drain_rate)
 
-    def make_refusal(self, client: str = "") -> Overloaded:
+    def describe_load(self) -> str:
+        """What the server holds, in words."""
+        server = self.levels[-1]
+        return f"the server holds {server.rows} rows in {server.bytes} bytes"
+
+    def make_refusal(self, client: str, reason: str) -> Overloaded:
         """Make the error for a refused request, with the seconds after which there should be room."""
         for level in self.levels:
             level.refusal_time = time.monotonic()
         seconds = max(1, min(MAX_RETRY_AFTER_SECONDS, math.ceil(self.estimate_wait(client))))
-        load = f"{self.rows} rows in {self.bytes} bytes"
-        return Overloaded(f"the server holds {load} and takes no more: try again in {seconds} s", seconds)
+        return Overloaded(f"{reason}: try again in {seconds} s", seconds)
 
 
 def make_deadline_error() -> TimedOut:

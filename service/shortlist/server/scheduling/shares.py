@@ -25,6 +25,10 @@ class Shares:
         free = self.limit - self.held - amount
         return free >= 0 and self.by_client.get(client, 0) + amount <= MAX_TIMES_FREE * free
 
+    def is_full(self, amount: int) -> bool:
+        """Whether `amount` more are over the limit, whoever holds them."""
+        return self.held + amount > self.limit
+
     def get(self, client: str) -> int:
         """What a client holds."""
         return self.by_client.get(client, 0)

@@ -63,8 +63,8 @@ class ConnectionLimits:
     def check_room(self, client: str, length: int) -> None:
         """Raise Overloaded where `length` more bytes are too many for a client."""
         shares = self.admission.byte_shares
-        if shares.held and not shares.has_room(client, length):
-            raise self.admission.make_refusal(client)
+        if shares.held:
+            self.admission.check_share(shares, "bytes", length, client)
 
     def note_refusal(self, error: ShortlistError, client: str) -> None:
         """Log what was refused, and from where: the first at once, more of them in one line now and then."""

@@ -38,6 +38,33 @@ def test_no_client_takes_so_much_that_others_are_refused():
     assert (admission.rows, admission.bytes) == (98, 850)
 
 
+def test_a_refusal_says_whether_the_server_is_full_or_the_client_over_its_share():
+    admission = Admission(100, 1000)
+    admission.take_bytes(700, client="greedy")
+    admission.take_rows(70, AGES, "greedy")
+    share = "this client would hold {} of the server's {}, over its share: try again in 1 s"
+    for action, arguments, words in (
+        (admission.take_rows, (20, AGES, "greedy"), share.format(90, "100 rows")),
+        (admission.take_bytes, (200, 0, "greedy"), share.format(900, "1000 bytes")),
+        (admission.take_rows, (25, AGES, "second"), share.format(25, "100 rows")),
+        (admission.take_rows, (31, AGES, "second"), "the server holds 70 rows in 700 bytes and takes no more: try"),
+        (admission.take_bytes, (301, 0, "second"), "the server holds 70 rows in 700 bytes and takes no more: try"),
+    ):
+        assert str(expect_refusal(action, *arguments)).startswith(words)
+    admission.note_batch(1, 1.0)
+    sentence = str(expect_refusal(admission.take_rows, 1, 10, "second"))
+    assert sentence.startswith("the server holds 70 rows in 700 bytes, too many to wait for in this request's time: try")
+
+
+def test_a_models_refusal_says_what_the_server_holds():
+    server = Admission(100, 1000)
+    model, other = Admission(100, 1000, server), Admission(100, 1000, server)
+    model.take_rows(50, AGES, "a")
+    other.take_rows(20, AGES, "b")
+    model.note_batch(1, 1.0)
+    assert "the server holds 70 rows" in str(expect_refusal(model.take_rows, 1, 1, "a"))
+
+
 def test_a_client_waits_for_its_own_rows_and_as_many_of_each_other():
     admission = Admission(10_000, 1000)
     admission.take_rows(5000, AGES, "greedy")

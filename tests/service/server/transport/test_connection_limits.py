@@ -40,7 +40,7 @@ def test_what_connections_hold_is_what_the_server_holds():
     limits = ConnectionLimits(8, admission)
     limits.check_room("a", 1000)  # one alone may hold whatever it has
     limits.hold("a", 70)
-    with pytest.raises(Overloaded):
+    with pytest.raises(Overloaded, match="this client would hold 80 of the server's 100 bytes, over its share"):
         limits.check_room("a", 10)
     limits.check_room("b", 10)
     limits.hold("a", -70)
