@@ -221,20 +221,17 @@ class Server(UvicornServer):
         self.reload_files()
 
     def reload_files(self) -> None:
-        """Read the API keys and the certificate again; what was in force stays where that fails."""
-        try:
-            self.service.access.reload()
-            self.reload_certificate()
-        except BadInput as error:
-            log.error("not read again, what was in force stays: %s", error)
-        else:
-            log.info("API keys and certificate were read again")
+        """Read the API keys and the certificate again; of each, what was in force stays where that fails."""
+        if self.service.access.keys is not None:
+            reload_one("the API keys", self.service.access.reload)
+        if self.config.ssl is not None:
+            reload_one("the certificate", self.reload_certificate)
 
     def reload_certificate(self) -> None:
         """Use what the files of the certificate hold now for new connections; raises BadInput."""
-        if self.config.ssl is not None:
-            make_context(self.service.settings)  # one that is wrong must not touch the context in use
-            load_certificate(self.config.ssl, self.service.settings)
+        assert self.config.ssl is not None, "there is a certificate"
+        make_context(self.service.settings)  # one that is wrong must not touch the context in use
+        load_certificate(self.config.ssl, self.service.settings)
 
     def drain(self) -> None:
         """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""
@@ -265,6 +262,16 @@ class Server(UvicornServer):
         self.service.draining = True
         self.service.stop_loading()
         self.stop_without_delay()
+
+
+def reload_one(what: str, reload: Callable[[], None]) -> None:
+    """Read what a signal asks for again, and log how that went."""
+    try:
+        reload()
+    except BadInput as error:
+        log.error("%s: not read again, what was in force stays: %s", what, error)
+    else:
+        log.info("%s: read again", what)
 
 
 def end_soon(code: int) -> None:

@@ -158,7 +158,7 @@ def test_keys_hold_on_every_way_and_are_read_again_on_sighup(small_repository, k
         # another file: the connection stays, the key does not
         keys(NEW)
         server.process.send_signal(signal.SIGHUP)
-        wait_for_line(server, "were read again")
+        wait_for_line(server, "the API keys: read again")
         assert [ask(connection, OLD) for _ in range(3)] == [401] * 3
         assert [ask(connection, NEW) for _ in range(40)] == [200] * 40
         # a file that is wrong changes nothing

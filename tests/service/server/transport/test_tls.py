@@ -78,7 +78,7 @@ def test_answers_are_those_of_http_and_the_certificate_is_read_again(
         # another certificate
         write_certificate(authority, tmp_path)
         server.process.send_signal(signal.SIGHUP)
-        wait_for_lines(server, "were read again", 1)
+        wait_for_lines(server, "the certificate: read again", 1)
         second = read_serial(server, ca_file)
         assert first != second
         # one that is wrong, and one whose key is another's
@@ -90,6 +90,33 @@ def test_answers_are_those_of_http_and_the_certificate_is_read_again(
         wait_for_lines(server, "what was in force stays", 2)
         assert read_serial(server, ca_file) == second
         assert server.http.get("/readyz").status_code == 200, "the connection from before is still open"
+
+
+def test_a_faulty_file_keeps_no_other_from_being_read_again(small_repository, authority, ca_file, tmp_path):
+    keys, old, new = tmp_path / "keys", "o" * 16, "n" * 16
+    keys.write_text(f"decoder ask {old}")
+    flags = (*write_certificate(authority, tmp_path), "--api-keys-file", str(keys))
+    with RunningServer(small_repository, *flags, verify=ssl.create_default_context(cafile=ca_file)) as server:
+        first = read_serial(server, ca_file)
+        # keys that are right beside a certificate that is wrong
+        keys.write_text(f"decoder ask {new}")
+        (tmp_path / "key.pem").write_text("no key")
+        server.process.send_signal(signal.SIGHUP)
+        wait_for_lines(server, "the certificate: not read again, what was in force stays", 1)
+        wait_for_lines(server, "the API keys: read again", 1)
+        with shortlist.Client(server.url, ca_file=ca_file, api_key=new) as client:
+            assert client.topk("lm", ROWS, 3).ids.shape == (3, 3)
+        assert read_serial(server, ca_file) == first
+        # and the other way round
+        keys.write_text("decoder ask short")
+        write_certificate(authority, tmp_path)
+        server.process.send_signal(signal.SIGHUP)
+        wait_for_lines(server, "the API keys: not read again, what was in force stays", 1)
+        wait_for_lines(server, "the certificate: read again", 1)
+        assert read_serial(server, ca_file) != first
+        with shortlist.Client(server.url, ca_file=ca_file, api_key=new) as client:
+            assert client.topk("lm", ROWS, 3).ids.shape == (3, 3)
+        assert not any(secret in line for line in server.log for secret in (old, new))
 
 
 def test_old_protocols_are_refused(authority, tmp_path):
