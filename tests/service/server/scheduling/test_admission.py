@@ -53,7 +53,7 @@ def test_a_refusal_says_whether_the_server_is_full_or_the_client_over_its_share(
         assert str(expect_refusal(action, *arguments)).startswith(words)
     admission.note_batch(1, 1.0)
     sentence = str(expect_refusal(admission.take_rows, 1, 10, "second"))
-    assert sentence.startswith("the server holds 70 rows in 700 bytes, too many to wait for in this request's time: try")
+    assert sentence.startswith("the server holds 70 rows in 700 bytes, too many to wait for in this request")
 
 
 def test_a_models_refusal_says_what_the_server_holds():
