@@ -30,10 +30,10 @@ def make_dense(classes: int = CLASSES, dim: int = DIM, seed: int = 0, **extra: o
     return Dense(weight, **extra)
 
 
-def list_layers(classes: int) -> dict[str, dict[str, object]]:
+def list_layers(classes: int, padded: tuple[int, int] = (5, 1999)) -> dict[str, dict[str, object]]:
     """Arguments of `make_dense`: a plain layer, and one with all that a layer may have."""
     bias = np.random.default_rng(3).standard_normal(classes).astype(np.float32)
-    whole = {"bias": bias, "logit_scale": 0.7, "soft_cap": 30.0, "padded": np.array([5, 1999])}
+    whole = {"bias": bias, "logit_scale": 0.7, "soft_cap": 30.0, "padded": np.array(padded)}
     return {"plain": {}, "whole": whole}
 
 

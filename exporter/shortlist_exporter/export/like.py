@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names, make_path, 
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 
-from shortlist_exporter.inputs.sources import Dense, load_dense
+from shortlist_exporter.inputs.formats.base import Array
+from shortlist_exporter.inputs.formats.onnx_graph import open_graph
+from shortlist_exporter.inputs.sources import Dense
 
 from .request import Request
 
@@ -42,16 +45,19 @@ def load_like_layer(bundle: Bundle) -> Dense:
     manifest = bundle.manifest
     if not bundle.has_graph("dense"):
         raise BadInput(f"{bundle.folder} was exported with --no-dense: give --weights")
-    if not bundle.has_arrays("exact_weight"):  # so small that graphs hold the weights
-        return load_dense(bundle.graph("dense").path)
-    bias = np.array(bundle.map_array("exact_bias")) if bundle.has_arrays("exact_bias") else None
-    padding = bundle.map_array("exact_padding") if bundle.has_arrays("exact_padding") else np.zeros(0, np.float32)
+    arrays = read_dense_weights(bundle.graph("dense").path)
     return Dense(
-        np.array(bundle.map_array("exact_weight")),
-        bias,
+        arrays["columns"].T.copy(),
+        arrays.get("bias"),
         manifest.logit_scale,
         manifest.soft_cap,
-        np.flatnonzero(np.isneginf(padding)),
+        np.flatnonzero(np.isneginf(arrays.get("padding", np.zeros(0)))),
         manifest.dtype,
         str(manifest.provenance.get("weights_sha256", "")),
     )
+
+
+def read_dense_weights(path: Path) -> dict[str, Array]:
+    """The weights that `write_dense` wrote, by name."""
+    graph = open_graph(path)
+    return {name: graph.read_value(name).numpy() for name in ("columns", "bias", "padding") if graph.is_constant(name)}

@@ -62,6 +62,20 @@ def test_a_compacted_version_answers_as_the_changed_one(repository, store):
     assert second.items.find_ids(["d", "a"]) == first.items.find_ids(["d", "a"]) == [303, 300]
 
 
+def test_a_version_with_removed_items_is_compacted_again(repository, store):
+    first = load(store, repository, 1)
+    ledger = store.ledgers["lm"]
+    change(ledger, ["a"], ["item-5", "item-6"], 1)
+    compact(repository / "lm", store.folder, make_contexts())
+    change(ledger, ["item-6", "b"], ["item-7"], 2)
+    before = first.topk(ROWS, 8, exact=True, names=True)
+    manifest = compact(repository / "lm", store.folder, make_contexts())
+    assert (manifest.version, manifest.classes, manifest.provenance["item_position"]) == (3, 302, 2)
+    after = load(store, repository, 3).topk(ROWS, 8, exact=True, names=True)
+    np.testing.assert_array_equal(after.names, before.names)
+    np.testing.assert_allclose(after.logprobs, before.logprobs, atol=1e-4)
+
+
 def test_removed_items_may_go_and_names_stay(repository, store):
     first = load(store, repository, 1)
     ledger = store.ledgers["lm"]

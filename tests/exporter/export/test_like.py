@@ -11,8 +11,8 @@ from shortlist.head import Head
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 
-from tests.support.heads import grouped
-from tests.support.layers import list_layers, make_contexts, make_dense, make_head, run_cli
+from tests.support.heads import grouped, mixtape
+from tests.support.layers import CLASSES, list_layers, make_contexts, make_dense, make_head, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +32,7 @@ def export_like(bundle, contexts, tmp_path, *flags):
     return result, out
 
 
-def test_the_layer_of_a_bundle(dense, tmp_path, prove_small_layers):
-    bundle = Bundle(make_head(tmp_path, dense, grouped.contexts, method="grouped", options=grouped.OPTIONS).folder)
-    layer = load_like_layer(bundle)
+def check_equal(layer, dense):
     assert np.array_equal(layer.weight, dense.weight)
     assert (layer.bias is None) == (dense.bias is None)
     if dense.bias is not None:
@@ -43,10 +41,23 @@ def test_the_layer_of_a_bundle(dense, tmp_path, prove_small_layers):
     assert (layer.logit_scale, layer.soft_cap, layer.dtype) == (dense.logit_scale, dense.soft_cap, dense.dtype)
 
 
-def test_the_layer_of_a_bundle_whose_graphs_hold_it(tmp_path):
-    dense = make_dense()
+def test_the_layer_of_a_bundle(dense, tmp_path, prove_small_layers):
+    bundle = Bundle(make_head(tmp_path, dense, grouped.contexts, method="grouped", options=grouped.OPTIONS).folder)
+    check_equal(load_like_layer(bundle), dense)
+
+
+@pytest.mark.parametrize("layer", list_layers(CLASSES, padded=(5, 299)).values(), ids=["plain", "whole"])
+def test_the_layer_of_a_bundle_whose_graphs_hold_it(tmp_path, layer):
+    dense = make_dense(dtype="float16", sha256="ab" * 32, **layer)
     layer = load_like_layer(Bundle(make_head(tmp_path, dense).folder))
-    assert np.array_equal(layer.weight, dense.weight)
+    check_equal(layer, dense)
+    assert layer.sha256 == dense.sha256
+
+
+def test_the_layer_beside_a_trained_head_is_not_the_head_s_own(tmp_path):
+    mixtape.write(tmp_path / "lm" / "1", "loops", mixtape.make_module(*mixtape.SIZES["loops"]))
+    layer = load_like_layer(Bundle(tmp_path / "lm" / "1"))
+    check_equal(layer, make_dense(*mixtape.SIZES["loops"], bias=np.ones(1100, np.float32)))
 
 
 def test_the_request_of_a_bundle(tmp_path):
