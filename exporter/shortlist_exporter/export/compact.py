@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
@@ -19,6 +20,7 @@ from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .like import load_like_layer, make_like_request
+from .request import Request, limit_classes
 from .run import export
 
 
@@ -63,14 +65,16 @@ def compact(
     bundle = Bundle(source)
     if bundle.manifest.reference != "dense":
         raise BadInput(f"{source} is its own reference, so its items do not change: train it again")
-    if renumber and bundle.names() is None:
-        raise BadInput(f"{source} has no names, and its items are known by their ids: leave --renumber out")
+    if renumber:
+        check_renumbering(bundle)
     overlay = replay_changes(bundle, find_log(logs, folder.name))
     dense, texts = apply_changes(load_like_layer(bundle), Texts(bundle.labels(), list_names(bundle)), overlay)
+    request = make_like_request(bundle)
     if renumber:
+        request = renumber_sets(request, dense)
         dense, texts = drop_removed(dense, texts)
     request = replace(
-        make_like_request(bundle),
+        limit_classes(request, dense.real_classes),
         labels=texts.labels,
         names=None if texts.names is None else Names.make(texts.names),
         threads=threads,
@@ -78,6 +82,15 @@ def compact(
     )
     rows = contexts or Contexts(bundle.tensors(CALIBRATION_FILE)["contexts"])
     return export(dense, rows, out, request, progress)
+
+
+def check_renumbering(bundle: Bundle) -> None:
+    """Raise BadInput where something but the bundle itself knows its items by their ids."""
+    if bundle.names() is None:
+        raise BadInput(f"{bundle.folder} has no names, and its items are known by their ids: leave --renumber out")
+    folder = bundle.folder.parent / SETS_FOLDER
+    if list_set_names(folder):
+        raise BadInput(f"{folder} holds sets of ids, of every version: leave --renumber out, or delete these sets")
 
 
 def replay_changes(bundle: Bundle, path: Path) -> ItemOverlay:
@@ -139,6 +152,12 @@ def add_texts(texts: Texts, overlay: ItemOverlay) -> Texts:
     names = [str(item) for item in added] if overlay.names is None else overlay.names.added
     labels = None if texts.labels is None else [*texts.labels, *names]
     return Texts(labels, None if texts.names is None else [*texts.names, *names])
+
+
+def renumber_sets(request: Request, dense: Dense) -> Request:
+    """The request with its sets by the ids that `drop_removed` gives."""
+    ids = np.setdiff1d(np.arange(dense.classes), dense.padded)
+    return replace(request, sets={name: np.flatnonzero(np.isin(ids, items)) for name, items in request.sets.items()})
 
 
 def drop_removed(dense: Dense, texts: Texts) -> tuple[Dense, Texts]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shortlist.bundle.class_sets import check_set_name
@@ -56,6 +56,12 @@ class Request:
     def depths(self) -> tuple[int, ...]:
         """Each k whose P@k is measured beside `PRECISION_DEPTHS`: those of `at` and of the promise, ascending."""
         return tuple(sorted({*self.at, *(set(self.promise) - set(PRECISION_DEPTHS))}))
+
+
+def limit_classes(request: Request, classes: int) -> Request:
+    """The request for a layer of so many real classes: no more of them are asked for."""
+    max_k = None if request.max_k is None else min(request.max_k, classes)
+    return replace(request, max_k=max_k, at=tuple(k for k in request.at if k <= (max_k or classes)))
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:

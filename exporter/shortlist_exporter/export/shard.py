@@ -18,7 +18,7 @@ from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .like import load_like_layer, make_like_request
-from .request import Request
+from .request import Request, limit_classes
 from .run import export
 
 
@@ -79,9 +79,7 @@ def cut_request(request: Request, part: ClassRange, classes: int) -> Request:
     labels = None if request.labels is None else request.labels[part.start : part.stop]
     ids = np.arange(part.start, part.stop)
     names = None if request.names is None else Names.make(request.names.read(ids).tolist())
-    max_k = None if request.max_k is None else min(request.max_k, classes)
-    at = tuple(k for k in request.at if k <= (max_k or classes))
-    return replace(request, promise={}, labels=labels, names=names, max_k=max_k, at=at)
+    return replace(limit_classes(request, classes), promise={}, labels=labels, names=names)
 
 
 def copy_sets(bundle: Bundle, out: Path) -> None:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import shortlist
+from shortlist.bundle.class_sets import pack_set, write_set
 from shortlist.bundle.names import Names
 from shortlist.errors import BadInput, BundleError
 from shortlist.items.batch import ItemBatch
@@ -88,6 +89,35 @@ def test_removed_items_may_go_and_names_stay(repository, store):
     change(ledger, ["item-5"], ["a"], 2)
     both = [head.topk(ROWS, 5, exact=True, names=True).names for head in (first, second)]
     np.testing.assert_array_equal(*both)
+
+
+def test_sets_hold_the_same_items_when_ids_change(repository, store):
+    texts = {"names": Names.make([f"item-{i}" for i in range(300)]), "sets": {"some": np.array([3, 10, 20])}}
+    export(make_dense(), make_contexts(), repository / "lm" / "2", Request("full", **texts, threads=1))
+    load(store, repository, 2)
+    change(store.ledgers["lm"], ["a"], ["item-3", "item-5"], 1)
+    compact(repository / "lm", store.folder, make_contexts(), renumber=True)
+    top = load(store, repository, 3).topk(ROWS, 2, within="some", names=True)
+    assert set(top.names.ravel()) == {"item-10", "item-20"}
+    assert top.ids.max() == 18
+
+
+def test_ids_do_not_change_under_sets_that_were_put(repository, store):
+    load(store, repository, 1)
+    change(store.ledgers["lm"], ["a"], ["item-5"], 1)
+    write_set(repository / "lm" / "sets", "some", pack_set([9]))
+    with pytest.raises(BadInput, match="sets of ids, of every version: leave --renumber out"):
+        compact(repository / "lm", store.folder, make_contexts(), renumber=True)
+
+
+def test_fewer_items_than_were_served_are_all_served(repository, store):
+    names = Names.make([f"item-{i}" for i in range(300)])
+    request = Request("full", names=names, threads=1, max_k=300, at=(20, 300))
+    export(make_dense(), make_contexts(), repository / "lm" / "2", request)
+    load(store, repository, 2)
+    change(store.ledgers["lm"], [], ["item-5"], 1)
+    manifest = compact(repository / "lm", store.folder, make_contexts())
+    assert (manifest.max_k, list(manifest.quality.p_at)) == (299, [20])
 
 
 def test_a_fresh_version_without_a_position_gets_all_changes_by_name(repository, store):
