@@ -243,6 +243,8 @@ def load_weights(args: argparse.Namespace, model: Bundle | None = None) -> Dense
         return load_dense(args.weights, args.bias, args.tensor, args.bias_tensor)
     if model is None:
         raise BadInput("there is no layer: give --weights, or --like for that of a bundle")
+    if args.bias or args.tensor or args.bias_tensor:
+        raise BadInput("--bias, --tensor and --bias-tensor are of --weights: give these, too, or leave them out")
     return load_like_layer(model)
 
 

@@ -40,6 +40,8 @@ def load_set(text: str, names: Names | None) -> tuple[str, IdArray]:
         return name, np.array([int(value) for value in values], np.int64)
     except ValueError:
         raise BadInput(f"{path} holds names: give --names, too, or ids, one a line") from None
+    except OverflowError:
+        raise BadInput(f"{path} holds a number that no class has: give ids from 0 on") from None
 
 
 def load_items(path: Path) -> list[Any]:

@@ -181,6 +181,8 @@ def load_contexts(path: Path) -> Contexts:
     for name, values in {"targets": targets, "documents": documents}.items():
         if values is not None and len(values) != len(contexts):
             raise BadInput(f"{name} in {path} has {len(values)} entries for {len(contexts)} contexts")
+    if documents is not None and np.any(documents != documents.astype(np.int32)):
+        raise BadInput(f"documents in {path} hold numbers beyond 32 bits: number the documents from 0")
     owners = None if documents is None else documents.astype(np.int32)
     return Contexts(contexts, targets, owners, sha256(path), parse_kinds(file.metadata, path))
 

@@ -98,7 +98,12 @@ def test_new_weights_and_what_else_is_given_go_first(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"), [(("--method", "full"), "leave --method out"), (("--set", "colour=red"), "colour")]
+    ("flags", "words"),
+    [
+        (("--method", "full"), "leave --method out"),
+        (("--set", "colour=red"), "colour"),
+        (("--bias", "bias.npy"), "are of --weights"),
+    ],
 )
 def test_what_is_refused(tmp_path, flags, words):
     head = make_head(tmp_path, make_dense())

@@ -177,6 +177,12 @@ def test_columns_of_another_length_or_kind(tmp_path, weight, name):
         load_contexts(save(tmp_path / "b.safetensors", contexts=weight, **{name: torch.zeros(V)}))
 
 
+def test_documents_whose_numbers_would_fall_together_are_refused(tmp_path, weight):
+    path = save(tmp_path / "c.safetensors", contexts=weight, documents=torch.arange(V) << 32)
+    with pytest.raises(BadInput, match="documents in .* beyond 32 bits: number the documents from 0"):
+        load_contexts(path)
+
+
 @pytest.mark.parametrize("name", ["targets", "documents"])
 def test_every_context_has_a_target_and_a_document_if_any_has(name):
     contexts = Contexts(np.ones((3, D), np.float32), **{name: np.zeros(2, np.int64)})
