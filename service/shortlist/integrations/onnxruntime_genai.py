@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.results import BoolArray, FloatArray
+from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput
 from shortlist.head import Head
 
-from .scores import RETURNED_CLASSES, ScoreMemory, share_rest
+from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, share_rest
 
 HIDDEN_STATES = "hidden_states"  # the output that `exclude_lm_head` of its model builder leaves
 
@@ -33,7 +33,7 @@ class HeadGenerator:
         self.generator, self.head, self.exact = generator, head, exact
         self.k = head.check_k(min(k, classes))
         head.choose_plan(1, self.k, exact)  # raises where there are no exact answers
-        padded = find_padding(head)
+        padded = find_padding(head, compute_any_logits(head))
         self.classes, self.memory = classes - int(padded.sum()), ScoreMemory(padded)
 
     def generate_next_token(self) -> None:
@@ -51,8 +51,8 @@ class HeadGenerator:
         self.generator.generate_next_token()
 
 
-def find_padding(head: Head) -> BoolArray:
-    """Which rows of the layer [V] are no class."""
+def compute_any_logits(head: Head) -> FloatArray:
+    """The logits [V] of one context."""
     context, ids = np.zeros((1, head.manifest.dim), np.float32), np.arange(head.manifest.classes)[None]
-    padded: BoolArray = np.isneginf(head.compute_logits(head.plan, context, ids)[0])
-    return padded
+    logits: FloatArray = head.compute_logits(head.plan, context, ids)[0]
+    return logits

@@ -11,10 +11,19 @@ import sys
 import numpy as np
 
 from shortlist.core.results import BoolArray, FloatArray, IdArray, TopK
+from shortlist.head import Head
 
 RETURNED_CLASSES = 64  # of each position, unless asked otherwise: beam search of n beams wants 2 n or more
 LEAST_REST = 1e-30  # probability of the classes that are not returned: float32 holds no log of 0
 IDLE_REFERENCES = 2  # to an array that only its owner holds: its attribute, and the argument of `sys.getrefcount`
+
+
+def find_padding(head: Head, logits: FloatArray) -> BoolArray:
+    """Which rows of the layer [V] are no class, by logits [V] of any context.
+
+    A head that is its own reference may give any class the probability 0, and no logit of it tells of padding.
+    """
+    return np.isneginf(logits) & (not head.is_own_reference)
 
 
 class ScoreMemory:
@@ -29,14 +38,19 @@ class ScoreMemory:
         self.memory: FloatArray = np.empty((0, self.classes), np.float32)
 
     def write(self, ids: IdArray, scores: FloatArray, rest: FloatArray) -> FloatArray:
-        """Scores [n, k] of classes `ids` [n, k], and rest [n, 1] of each other one -> [n, V] in the memory."""
+        """Scores [n, k] of classes `ids` [n, k], and rest [n, 1] of each other one -> [n, V] in the memory.
+
+        Ids of -1, which stand behind a row's real ones, have scores of -inf, as the rest has there.
+        """
         if len(ids) > len(self.memory) or sys.getrefcount(self.memory) > IDLE_REFERENCES:
             self.memory = np.empty((len(ids), self.classes), np.float32)
         table = self.memory[: len(ids)]
         table[:] = rest
         if self.padded.size:
             table[:, self.padded] = -np.inf
-        np.put_along_axis(table, ids, scores, axis=1)
+        real = ids >= 0  # in place of the others the best is written again
+        places, values = (np.where(real, each, each[:, :1]) for each in (ids, scores))
+        np.put_along_axis(table, places, values, axis=1)
         return table
 
 

@@ -23,7 +23,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head, load
 
 from .lazy_scores import Rows, make_scores
-from .scores import RETURNED_CLASSES, ScoreMemory, share_rest
+from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, share_rest
 
 PROBE_TOKENS = 8  # read once by `attach`, to compare the model's own logits with the head's
 LOGIT_TOLERANCE = 1e-3  # share of the largest logit by which those may differ in float32
@@ -180,7 +180,7 @@ def attach(
     head = head if isinstance(head, Head) else load(str(head), threads=threads)
     head = head if promise is None else head.with_settings(promise=promise)
     check_sizes(model, head)
-    padded = np.isneginf(check_logits(model, head))
+    padded = find_padding(head, check_logits(model, head))
     options = Options(head.check_k(min(k, int(np.count_nonzero(~padded)))), exact, draws)
     head.choose_plan(1, options.k, exact or draws is not None)  # raises where there are no exact answers
     setattr(model, BRIDGE, Bridge(model, head, options, padded))

@@ -179,7 +179,7 @@ def test_columns_of_another_length_or_kind(tmp_path, weight, name):
 
 def test_documents_whose_numbers_would_fall_together_are_refused(tmp_path, weight):
     path = save(tmp_path / "c.safetensors", contexts=weight, documents=torch.arange(V) << 32)
-    with pytest.raises(BadInput, match="documents in .* beyond 32 bits: number the documents from 0"):
+    with pytest.raises(BadInput, match=r"documents in .* beyond 32 bits: number the documents from 0"):
         load_contexts(path)
 
 

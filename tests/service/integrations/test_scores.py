@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 from shortlist.core.results import TopK
-from shortlist.integrations.scores import ScoreMemory, share_rest
+from shortlist.integrations.scores import ScoreMemory, find_padding, share_rest
+
+from tests.support.heads import ds
+from tests.support.layers import make_head
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,20 @@ def test_memory_is_used_again_once_nobody_holds_earlier_scores():
     place = second.__array_interface__["data"][0]
     del first, second
     assert write(memory, 0).__array_interface__["data"][0] == place
+
+
+def test_the_last_class_keeps_its_score_where_a_row_has_fewer_than_k():
+    ids, none = np.array([[3, -1], [1, -1]]), np.full((2, 1), -np.inf, np.float32)
+    table = ScoreMemory(np.zeros(4, bool)).write(ids, np.array([[0, -np.inf], [0, -np.inf]], np.float32), none)
+    assert table.argmax(axis=1).tolist() == [3, 1]
+    assert np.isneginf(table).sum() == 6
+
+
+def test_classes_of_probability_0_are_padding_of_heads_with_a_dense_layer_alone(tmp_path):
+    head = ds.exported(tmp_path / "own", ds.make_module())
+    zero = head.compute_logits(head.plan, ds.rows[:1], np.arange(300)[None])[0]
+    assert np.isneginf(zero).sum() > 200
+    assert not find_padding(head, zero).any()
+    head = make_head(tmp_path / "dense", ds.dense)
+    zero = head.compute_logits(head.plan, ds.rows[:1], np.arange(300)[None])[0]
+    assert find_padding(head, zero).nonzero()[0].tolist() == [5, 17]
