@@ -99,8 +99,8 @@ def list_cascade_builds(dense: Dense) -> list[Options]:
 
 
 def list_grouped_builds(dense: Dense) -> list[Options]:
-    """Previews of 4d/9 to 2d/3."""
-    return [{"width": str(max(1, round(dense.dim / share)))} for share in (2.25, 1.8, 1.5)]
+    """Previews of 4d/9 to 2d/3, all rows searched alike: what is opened is swept."""
+    return [{"promise": "0", "width": str(max(1, round(dense.dim / share)))} for share in (2.25, 1.8, 1.5)]
 
 
 SPACES = {

@@ -17,7 +17,7 @@ from shortlist.evaluation.truth import Truth
 from shortlist_exporter.core.types import FloatArray, Progress, quiet
 from shortlist_exporter.export.request import Request, check_request
 from shortlist_exporter.export.seal import add_report, verify_and_seal
-from shortlist_exporter.export.write import describe_bundle, describe_files
+from shortlist_exporter.export.write import describe_bundle, describe_files, write_names
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
@@ -87,7 +87,7 @@ def tune(
     the end of the budget end the search, not the choice among the heads that it measured. Raises BadInput,
     VersionExists, BundleError, NoHead; nothing is left behind in any of these cases.
     """
-    if request.minutes <= 0:
+    if not request.minutes > 0:
         raise BadInput(f"the time budget is {request.minutes:g} minutes, which leaves no time: give more")
     check_request(dense, contexts, out, replace(request.bundle, threads=request.promise.threads))
     if request.allow_dense and not request.bundle.keep_dense:
@@ -191,8 +191,9 @@ def write_bundle(
     """The very head that was tested, finished as an export finishes its own, with the record beside it."""
     dense, module = fits.dense, fits.dense.module
     threads = request.promise.threads
-    bundle = replace(request.bundle, method=fit.build.method, promise={}, threads=threads, at=request.depths)
-    files = copy_graphs(fit, folder)
+    bundle = replace(request.bundle, method=fit.build.method, options=dict(fit.build.options), promise={})
+    bundle = replace(bundle, threads=threads, at=request.depths)
+    files = copy_graphs(fit, folder) | write_names(folder, bundle.names)
     if bundle.keep_dense and bundle.certificate:
         files |= write_certificate(folder, dense, fits.contexts.contexts, bundle.seed)
     description = describe_bundle(dense, contexts, out, bundle)

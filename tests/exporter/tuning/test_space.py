@@ -53,6 +53,10 @@ def test_every_build_is_one_that_the_method_takes(method, options):
     assert all(list(setting) == [SPACES[method].setting] for setting in list_settings(method, small))
 
 
+def test_grouped_heads_are_tried_without_a_promise_that_nothing_calibrates():
+    assert [METHODS["grouped"].find_promise(options) for options in list_grouped_builds(dense)] == [None] * 3
+
+
 def test_the_cost_of_grouped_is_that_of_what_is_opened():
     fit = METHODS["grouped"].fit(make_dense(3000), make_contexts().contexts, {"opened": "1024"}, 0)
     options = fit.fit | fit.settings.model_dump()

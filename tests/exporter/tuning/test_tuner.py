@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import shortlist
 from safetensors.numpy import save_file
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.dispatch import main
 from shortlist.errors import BadInput, VersionExists
 from shortlist.evaluation.statistics import estimate_precision
+from shortlist_exporter.export.like import make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
@@ -57,6 +59,8 @@ def test_the_record_tells_all_and_stands_in_the_bundle(tune_result):
     out, record = tune_result
     assert records.read_record(out) == record
     winner = record.trials[record.chosen]
+    options = winner.options | {name: str(value) for name, value in winner.setting.items()}
+    assert make_like_request(Bundle(out)).options == options, "a next version is made as this one was"
     assert winner.test.precision[1].low >= 0.95
     assert winner.test.precision[5].low >= 0.9
     assert (record.fit.documents, record.tune.documents, record.test.documents) == (24, 3, 3)
@@ -150,9 +154,11 @@ def test_promises_are_of_requests_for_k_classes_alone(tune_result, cache, tmp_pa
 def test_every_k_that_is_promised_or_asked_for_is_measured(cache, tmp_path, monkeypatch):
     only(monkeypatch, 24, 200)
     request = request_of(cache, [(1, 0.5), (20, 0.5)])
-    request = replace(request, bundle=replace(request.bundle, at=(50,), report=True))
+    names = Names.make([f"item-{i}" for i in range(dense.classes)])
+    request = replace(request, bundle=replace(request.bundle, at=(50,), report=True, names=names))
     folder = tmp_path / "lm" / "1"
     tune(dense, contexts, folder, request)
+    assert Bundle(folder).names().read(np.array([7])).tolist() == ["item-7"]
     assert list(shortlist.load(folder, threads=1).manifest.quality.p_at) == [20, 50]
     figures = Figures.model_validate_json((folder / "report" / "figures.json").read_bytes())
     assert list(figures.domains[0].precision) == [1, 5, 10, 20, 50]
@@ -171,6 +177,7 @@ def test_command(tune_result, tmp_path, cache, capsys):
     assert "is the fastest of" in output
     assert records.read_record(out).promise == tune_result[1].promise
     assert main(["check", str(out)]) == 0
-    process = run_cli("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", 0)
-    assert (process.returncode, process.stderr.count("leaves no time")) == (1, 1)
+    for minutes in (0, "nan"):
+        process = run_cli("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", minutes)
+        assert (process.returncode, process.stderr.count("leaves no time")) == (1, 1)
     assert not (tmp_path / "lm" / "2").exists()
