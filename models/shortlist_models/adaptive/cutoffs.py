@@ -208,7 +208,12 @@ def tabulate_tail_seconds(model: CostModel, layer: Layer, shares: Tensor, points
 
 
 def choose_fastest(cuts_by_tails: dict[int, Cuts]) -> Cuts:
-    """The fewest tails whose predicted time is within `CLOSE_FACTOR` of the least: no prediction is more exact."""
+    """The fewest tails whose predicted time is within `CLOSE_FACTOR` of the least: no prediction is more exact.
+
+    Raises ValueError where there are none, of layers of a few classes.
+    """
+    if not cuts_by_tails:
+        raise ValueError("these classes are too few to tell frequent from rare: choose the cutoffs, or another method")
     least_seconds = min(cuts.seconds for cuts in cuts_by_tails.values())
     return next(
         cuts_by_tails[number]

@@ -88,6 +88,12 @@ def test_flat_frequencies_do_not_pay_and_zipf_does(batch):
     assert steep.coverage >= MIN_HEAD_COVERAGE
 
 
+def test_so_few_classes_that_none_is_left_for_a_tail():
+    counts = torch.ones(3)
+    with pytest.raises(ValueError, match="too few to tell frequent from rare"):
+        choose_fastest(choose_cuts(MODEL, Layer(3, 200), counts, list_cut_points(counts)))
+
+
 def test_more_tails_than_widths_are_left_out():
     counts = zipf(10_000)
     assert max(choose_cuts(MODEL, Layer(10_000, 200), counts, list_cut_points(counts))) == 3  # 50, 12, 3, 0
