@@ -5,13 +5,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
-#include <time.h>
 
-enum {
-    MAX_HELPERS = 63,
-    AWAKE_NANOSECONDS = 50000, /* that a thread waits without sleeping: to be woken takes as long */
-    LOOKS_PER_TIME = 16        /* at what it waits for, between two looks at the clock */
-};
+enum { MAX_HELPERS = 63 };
 
 /* What helpers see of a call. It lies on the caller's stack: the caller leaves when no helper is in it. */
 struct job {
@@ -20,15 +15,14 @@ struct job {
     atomic_int failed;
 };
 
-/* busy: whether a call has the helpers. The other fields are changed by who holds the lock. job: that helpers join.
- * places: how many may still do so. inside: how many are in it. */
+/* busy: whether a call has the helpers. The other fields are guarded by the lock. job: NULL where there is none to
+ * join. places: how many helpers may still join it. inside: how many are in it. */
 static struct {
     atomic_flag busy;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     struct job *job;
-    int64_t helpers;
-    atomic_int_fast64_t places, inside;
+    int64_t helpers, places, inside;
 } pool = {.busy = ATOMIC_FLAG_INIT,
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER,
@@ -42,47 +36,16 @@ static void run_job(struct job *job) {
     }
 }
 
-/* Tells the processor that a loop waits. */
-static void relax(void) {
-#if defined __x86_64__
-    __builtin_ia32_pause();
-#elif defined __aarch64__
-    __asm__ volatile("yield");
-#endif
-}
-
-static int64_t read_nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
-}
-
-static int has_places(void) { return atomic_load(&pool.places) > 0; }
-
-static int is_empty(void) { return !atomic_load(&pool.inside); }
-
-/* Waits awake until something is true, or for AWAKE_NANOSECONDS. */
-static void stay_awake(int (*is_true)(void)) {
-    int64_t end = read_nanoseconds() + AWAKE_NANOSECONDS;
-    do
-        for (int i = 0; i < LOOKS_PER_TIME; i++, relax())
-            if (is_true()) return;
-    while (read_nanoseconds() < end);
-}
-
 static void *help(void *nothing) {
+    pthread_mutex_lock(&pool.lock);
     for (;;) {
-        stay_awake(has_places);
-        pthread_mutex_lock(&pool.lock);
-        while (!has_places()) pthread_cond_wait(&pool.wake, &pool.lock);
+        while (!pool.job || !pool.places) pthread_cond_wait(&pool.wake, &pool.lock);
         struct job *job = pool.job;
-        pool.places--;
-        pool.inside++;
+        pool.places--, pool.inside++;
         pthread_mutex_unlock(&pool.lock);
         run_job(job);
         pthread_mutex_lock(&pool.lock);
         if (!--pool.inside) pthread_cond_signal(&pool.done);
-        pthread_mutex_unlock(&pool.lock);
     }
     return nothing;
 }
@@ -92,7 +55,7 @@ static void forget_helpers(void) {
     pthread_mutex_init(&pool.lock, NULL);
     pthread_cond_init(&pool.wake, NULL);
     pthread_cond_init(&pool.done, NULL);
-    pool.helpers = pool.places = pool.inside = 0;
+    pool.job = NULL, pool.helpers = pool.places = pool.inside = 0;
     atomic_flag_clear(&pool.busy);
 }
 
@@ -128,11 +91,8 @@ static void share_job(struct job *job, int64_t helpers) {
     pthread_mutex_unlock(&pool.lock);
     run_job(job);
     pthread_mutex_lock(&pool.lock);
-    pool.places = 0;
-    pthread_mutex_unlock(&pool.lock);
-    stay_awake(is_empty);
-    pthread_mutex_lock(&pool.lock);
-    while (!is_empty()) pthread_cond_wait(&pool.done, &pool.lock);
+    pool.job = NULL;
+    while (pool.inside) pthread_cond_wait(&pool.done, &pool.lock);
     pthread_mutex_unlock(&pool.lock);
 }
 

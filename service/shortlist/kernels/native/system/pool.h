@@ -13,8 +13,8 @@ struct shared_work {
 
 /* Runs all parts, by up to `threads` threads, the calling one among them; returns 0 where one of them failed.
  *
- * The others are started when they are first needed, and sleep between calls, but not at once. One call at a time has
- * them: one that comes meanwhile runs alone. A process that was forked starts its own. */
+ * The others are started when they are first needed, and sleep between calls. One call at a time has them: one that
+ * comes meanwhile runs alone. A process that was forked starts its own. */
 int64_t run_parts(const struct shared_work *work, int64_t threads);
 
 #endif
