@@ -207,7 +207,10 @@ class Releases:
             self.candidates.rejections[model.folder] = signature
 
     def drop_versions(self, name: str, folders: Folders, versions: Collection[int], change: Change) -> None:
-        """Serve the chosen versions alone; those before them stay where none of these answers."""
+        """Serve the chosen versions alone; those before them stay where none of these answers.
+
+        Versions that were unloaded and are not chosen any more are forgotten: else the model would count as unloaded.
+        """
         table = self.models.by_name.get(name)
         if table is None:
             return
@@ -218,7 +221,7 @@ class Releases:
         others = {
             version: model
             for version, model in table.by_number.items()
-            if version not in answering and version in folders
+            if version not in answering and version in folders and model.state != "unloaded"
         }
         self.models.put(table.with_versions(kept | others, table.declaration, table.fault))
         for version in answering.keys() - kept.keys():

@@ -117,6 +117,18 @@ def test_what_is_asked_for_by_name_is_loaded_again(repository):
     assert repository.ready_versions == {1}
 
 
+def test_a_model_that_was_loaded_again_takes_new_versions_though_fewer_are_served(repository):
+    repository.put(2)
+    repository.start(latest=2, arrival_seconds=None)
+    repository.releases.unload("lm")
+    repository.put(3)
+    repository.releases.reload("lm")
+    assert repository.states == {("lm", 2): "ready", ("lm", 3): "ready"}, "version 1 would not be served at a start"
+    repository.put(4)
+    repository.look()
+    assert repository.ready_versions == {3, 4}
+
+
 def test_a_stop_ends_loading(repository):
     repository.start()
     repository.put(2)
