@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray
+from shortlist.errors import BadInput
 
 Tokens = Sequence[int]
 
@@ -52,6 +55,15 @@ def weigh_seen_ids(ids: IdArray, logprobs: FloatArray, penalty: float) -> list[d
         }
         for row_ids, row_logprobs in zip(ids.tolist(), logprobs.astype(np.float64).tolist(), strict=True)
     ]
+
+
+def list_biases(bias: Any, rows: int) -> Sequence[Mapping[int, float]]:
+    """A bias of all rows, or of each, as one map a row; raises BadInput."""
+    maps = [bias] * rows if isinstance(bias, Mapping) else bias
+    if not isinstance(maps, list | tuple) or not all(isinstance(each, Mapping) for each in maps):
+        raise BadInput("bias must map ids to weights, for all rows or one map a row, beside a repetition penalty")
+    check_list_rows("bias", maps, rows)
+    return maps * rows if len(maps) == 1 else maps
 
 
 def add_biases(rows: Sequence[Mapping[int, float]], more: Sequence[Mapping[int, float]]) -> list[dict[int, float]]:

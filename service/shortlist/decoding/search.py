@@ -14,10 +14,11 @@ import numpy as np
 
 from shortlist.core.queries import BeamStep
 from shortlist.core.results import DoubleArray, FloatArray, IdArray
+from shortlist.core.row_lists import get_row_list
 from shortlist.errors import BadInput
 
-from .arguments import count_continuations, parse_ids
-from .constraints import add_biases, find_repeats, find_suppressed, list_seen_ids, weigh_seen_ids
+from .arguments import count_continuations, parse_ids, parse_lists
+from .constraints import add_biases, find_repeats, find_suppressed, list_biases, list_seen_ids, weigh_seen_ids
 from .hypotheses import Beam, Sentence, make_sentences
 from .options import SearchOptions
 
@@ -146,10 +147,11 @@ def choose_bans(rows: list[list[int]], numbers: IdArray, histories: IdArray, opt
     ban = options.ban(numbers, histories) if callable(options.ban) else options.ban
     if not options.no_repeat_ngram and not options.suppressed:
         return ban
-    bans = ban if callable(options.ban) else [() if ban is None else ban] * len(rows)
+    lists = parse_lists("ban", ban, len(rows))
+    bans = [get_row_list(lists, row) for row in range(len(rows))]
     return [
         sorted(
-            {*map(int, more)}
+            {*(() if more is None else more.tolist())}
             | find_repeats(tokens, options.no_repeat_ngram)
             | find_suppressed(tokens, options.suppressed)
         )
@@ -171,5 +173,4 @@ def choose_biases(
     penalties = weigh_seen_ids(ids, logprobs, options.repetition_penalty)
     if bias is None:
         return penalties
-    biases: Any = bias if callable(options.bias) else [bias] * len(rows)
-    return add_biases(penalties, biases)
+    return add_biases(penalties, list_biases(bias, len(rows)))

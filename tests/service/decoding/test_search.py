@@ -202,6 +202,26 @@ def test_lists_that_depend_on_what_came_before(head, server, source, beam):
                 assert token in table.for_rows([number]).get_row(0)
 
 
+PAIRS, PENALTY = {"no_repeat_ngram": 2}, {"repetition_penalty": 1.3}
+FOR_ALL_ROWS = {  # an option, what its function gives for all rows, and the same for each row
+    "no bans": (PAIRS, "ban", None, []),
+    "bans": (PAIRS, "ban", [3, 5, -1], [3, 5]),
+    "a table of bans": (PAIRS, "ban", RowLists.from_lists([[3, 5]]), [3, 5]),
+    "a bias": (PENALTY, "bias", {5: 2.0}, {5: 2.0}),
+    "a list of one bias": (PENALTY, "bias", [{5: 2.0}], {5: 2.0}),
+}
+
+
+@pytest.mark.parametrize("name", FOR_ALL_ROWS)
+def test_functions_may_give_the_same_for_all_rows(head, name):
+    options, option, given, each = FOR_ALL_ROWS[name]
+    found, expected = (
+        shortlist.beam_search(DECODER.step, head, STATE, [START] * SENTENCES, **PLAIN, **options, **{option: function})
+        for function in (lambda sentences, tokens: given, lambda sentences, tokens: [each] * len(tokens))
+    )
+    assert found == expected
+
+
 def give_wrong_rows(state, tokens, parents):
     contexts, state = DECODER.step(state, tokens, parents)
     return contexts[:-1], state
@@ -223,6 +243,9 @@ WRONG = {
     "an empty sequence": (DECODER.step, {"suppressed": [[]]}, "suppressed holds a sequence without tokens"),
     "too few prefixes": (DECODER.step, {"prefixes": [[1]]}, "prefixes are 1 for 4 sentences"),
     "a penalty of 0": (DECODER.step, {"repetition_penalty": 0}, "repetition_penalty is 0"),
+    "a ban that is no list": (DECODER.step, {"ban": 5, "no_repeat_ngram": 2}, "ban must be whole numbers"),
+    "bans of other rows": (DECODER.step, {"ban": [[1], [2]], "suppressed": [[3]]}, "ban has 2 rows for 4 contexts"),
+    "a bias of two arrays": (DECODER.step, {"bias": ([1], [2.0]), "repetition_penalty": 1.5}, "bias must map ids"),
     "an end that is no class": (DECODER.step, {"eos": [99]}, "eos holds id 99"),
 }
 
