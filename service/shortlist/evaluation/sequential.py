@@ -53,7 +53,7 @@ def add_evidence(evidence: DoubleArray, row_misses: DoubleArray, misses: float, 
 class FallDetector:
     """Raises an alarm where the mean share of hits falls under a promise, then starts anew.
 
-    promise: in (0, 1). false_alarm_rows: between false alarms, in the mean, at least. The alarm stands until
+    promise: from 0 to 1. false_alarm_rows: between false alarms, in the mean, at least. The alarm stands until
     `HOLD_ROWS` rows have come without another. alarms: so far. quiet_rows: since the last one.
     """
 
@@ -65,7 +65,7 @@ class FallDetector:
     stakes: DoubleArray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.misses = max(1 - self.promise, MIN_MISSES)
+        self.misses = min(max(1 - self.promise, MIN_MISSES), 1 - MIN_MISSES)
         self.stakes = choose_stakes(self.misses)
         self.restart()
 

@@ -102,6 +102,12 @@ def test_one_miss_is_no_proof_against_a_promise_of_everything():
     assert not detector.observe(0.0)
 
 
+def test_a_promise_of_nothing_cannot_be_broken():
+    detector = FallDetector(0.0)
+    assert not any(detector.observe(0.0) for _ in range(100))
+    assert 0 <= detector.level < 1
+
+
 def test_the_interval_holds_at_every_row():
     random, truth, looks = np.random.default_rng(5), 0.97, np.unique(np.geomspace(1, 4000, 40).astype(int))
     hits = np.cumsum(random.random((300, looks[-1])) < truth, axis=1)[:, looks - 1]
