@@ -112,7 +112,7 @@ class Supervisor:
         return member
 
     async def wait_for_begin(self, member: Member) -> None:
-        """Wait until a process has begun, or everything has ended."""
+        """Wait until a process has begun or ended, or everything has ended."""
         waits = [self.tasks.start(event.wait()) for event in (member.began, self.ended)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
 
@@ -121,6 +121,7 @@ class Supervisor:
         asyncio.get_running_loop().remove_reader(member.process.sentinel)
         member.process.join()
         self.members.remove(member)
+        member.began.set()  # it never will any more, and another takes its place: nobody must wait for it
         for connection in member.close():
             self.tasks.start(self.acceptor.pass_on_soon(connection))
         self.departed = merge_families([self.departed, member.counts])

@@ -1,0 +1,38 @@
+"""What the supervisor does about a process that ends before it has begun."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+from shortlist.fleet.processes.connections import Passage, make_passage
+from shortlist.fleet.processes.member import Member
+from shortlist.fleet.processes.supervisor import Supervisor
+from shortlist.server.settings import Settings
+
+KILLED = -9
+
+
+def test_a_server_goes_on_where_a_process_is_killed_before_it_has_begun(tmp_path):
+    async def run():
+        supervisor = Supervisor(Settings(repository=tmp_path, processes=1), tmp_path)
+        end, other = make_passage()  # the supervisor closes its own
+        process = SimpleNamespace(sentinel=other.fileno(), join=lambda: None, exitcode=KILLED, pid=1)
+        replaced = []
+
+        async def add_member(number, *, joins_at_once):
+            member = Member(number, process, Passage(end), joins_at_once=joins_at_once)
+            supervisor.members.append(member)
+            asyncio.get_running_loop().call_soon(supervisor.note_end, member)
+            return member
+
+        async def replace(member):
+            replaced.append(member.number)
+
+        supervisor.add_member, supervisor.replace = add_member, replace
+        await asyncio.wait_for(supervisor.begin(), 5)  # then it listens
+        await asyncio.sleep(0)
+        other.close()
+        return replaced
+
+    assert asyncio.run(run()) == [0]
