@@ -61,7 +61,7 @@ def make_small_repository(root: Path) -> None:
     options = {"basis": "context", "width": "8", "full_view": "40"}
     labels = [f"word {i}" for i in range(CLASSES)]
     texts = {"labels": labels, "names": Names.make([f"item-{i}" for i in range(CLASSES)])}
-    export(dense, contexts, root / "lm" / "1", Request("svd", options, **texts, fallback=False, threads=1))
+    export(dense, contexts, root / "lm" / "1", Request("svd", options, **texts, fallback=False, threads=1, at=(3,)))
     export(dense, contexts, root / "dense" / "1", Request("full", threads=1))
 
 

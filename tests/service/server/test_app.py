@@ -244,6 +244,7 @@ def test_health_and_models(small_server):
     assert model["fit"]["basis"] == "context"
     assert model["settings"]["full_view"] == 40
     assert 0 < model["quality"]["p_at_1"] <= 1
+    assert list(model["quality"]["p_at"]) == ["3"]
     assert [version["version"] for version in model["versions"]] == [1]
 
 

@@ -100,7 +100,11 @@ async def call_app(app: ASGIApp, request: Request, *, is_permitted: bool = False
     async def send(message: Message) -> None:
         messages.append(message)
 
-    await app({**make_scope(request), PERMITTED: is_permitted}, receive, send)
+    try:
+        await app({**make_scope(request), PERMITTED: is_permitted}, receive, send)
+    except Exception:
+        if not messages:  # else it is an unforeseen error that the app has answered, and raises for its server's log
+            raise
     body = b"".join(message.get("body", b"") for message in messages)
     return Response(messages[0]["status"], list(messages[0].get("headers", [])), body)
 

@@ -64,7 +64,7 @@ def describe_version(service: Service, model: Model) -> dict[str, Any]:
     head = model.head_in_use
     if head is None:
         return info
-    manifest = head.manifest.model_dump(include=MANIFEST_FIELDS - info.keys())
+    manifest = head.manifest.model_dump(mode="json", include=MANIFEST_FIELDS - info.keys())
     runtime = {
         "device": head.device,
         "threads": head.threads,
