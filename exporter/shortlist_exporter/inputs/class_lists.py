@@ -35,13 +35,21 @@ def load_set(text: str, names: Names | None) -> tuple[str, IdArray]:
         raise BadInput(f"--set-file {text} is not NAME=FILE, as in --set-file shoes=shoes.txt")
     values = load_items(Path(path))
     if names is not None:
-        values = resolve_names(f"set {name}", [str(value) for value in values], names, "the bundle")
+        values = find_named(f"set {name}", [str(value) for value in values], names)
     try:
         return name, np.array([int(value) for value in values], np.int64)
     except ValueError:
         raise BadInput(f"{path} holds names: give --names, too, or ids, one a line") from None
     except OverflowError:
         raise BadInput(f"{path} holds a number that no class has: give ids from 0 on") from None
+
+
+def find_named(what: str, texts: list[str], names: Names) -> Any:
+    """The ids of items by their names; raises BadInput."""
+    try:
+        return resolve_names(what, texts, names, "the bundle")
+    except BadInput as error:
+        raise BadInput(f"{error}: with --names give names") from None
 
 
 def load_items(path: Path) -> list[Any]:

@@ -28,8 +28,12 @@ def test_a_set_of_a_file(tmp_path, name, content, names, ids):
 def test_files_that_hold_no_set(tmp_path):
     path = tmp_path / "some.txt"
     path.write_text("mug\n", "utf-8")
+    ids = tmp_path / "ids.json"
+    ids.write_text("[7]", "utf-8")
     with pytest.raises(BadInput, match="give --names, too"):
         load_set(f"few={path}", None)
+    with pytest.raises(BadInput, match="holds '7', which no class of the bundle is called: with --names give names"):
+        load_set(f"few={ids}", Names.make(["mug"]))
     with pytest.raises(BadInput, match="NAME=FILE"):
         load_set("few", None)
     with pytest.raises(NotFound, match="no file"):

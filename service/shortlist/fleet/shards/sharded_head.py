@@ -30,8 +30,9 @@ class ShardedHead(HeadArguments):
         self.ranges = [ClassRange(shard.start, shard.stop) for shard in shard_list.shards]
 
     @classmethod
-    def open(cls, folder: Path, *, device: str | None = None, threads: int | None = None) -> Self:
+    def open(cls, path: str | Path, *, device: str | None = None, threads: int | None = None) -> Self:
         """Open what `shortlist shard` wrote; raises NotFound, BundleError, DeviceError."""
+        folder = Path(path)
         shard_list = read_shard_list(folder)
         bundles = [open_shard_bundle(folder, shard) for shard in shard_list.shards]
         sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)

@@ -32,6 +32,7 @@ from shortlist.core.filters import check_id_range
 from shortlist.core.results import IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput, NotFound, StorageFull, TooLarge
+from shortlist.head import Head
 from shortlist.server.codecs.v1_json import parse_fields, require_field
 from shortlist.server.engine.body_reading import Body, read_body, run_decoder
 from shortlist.server.engine.pipeline import RESULT_COPIES
@@ -142,7 +143,7 @@ async def put_set(request: Request, name: str, key: str) -> Response:
     with hold_request(request) as hold:
         body = await read_body(service, request.receive, read_headers(request), hold)
         ids = await run_decoder(service, body, hold, partial(read_ids, body, head.names, name))
-        check_id_range("ids", ids, head.manifest.classes)
+        check_set_ids(ids, head)
         content = await asyncio.to_thread(pack_set, ids[ids >= 0])
         await asyncio.to_thread(store_set, service, folder, key, content)
     return make_json_response({"name": key, "ids": int(ids.size), "bytes": len(content)})
@@ -209,6 +210,17 @@ def make_storage_error(error: OSError) -> StorageFull:
         f"the sets beside the repository cannot be changed ({error.strerror}): "
         f"make {SETS_FOLDER}/ writable, and room on its disk"
     )
+
+
+def check_set_ids(ids: IdArray, head: Head) -> None:
+    """Sets hold classes of the export alone; raises BadInput."""
+    last, classes = int(ids.max(initial=-1)), head.manifest.classes
+    if classes <= last < head.classes:
+        item = last if head.names is None else f"'{head.names.read_text(last)}'"
+        raise BadInput(
+            f"ids hold {item}, which was added after the export: leave it out, or put it in after `shortlist compact`"
+        )
+    check_id_range("ids", ids, classes)
 
 
 def read_ids(body: Body, names: Names | None, model: str) -> IdArray:

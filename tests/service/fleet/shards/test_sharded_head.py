@@ -101,7 +101,7 @@ def test_named_sets_are_those_of_the_whole_layer(tmp_path):
 
 def test_what_is_there_no_more_is_said(tmp_path):
     with pytest.raises(shortlist.errors.NotFound, match="shortlist shard"):
-        ShardedHead.open(tmp_path)
+        ShardedHead.open(str(tmp_path))
     (tmp_path / SHARDS_FILE).write_text('{"name": "lm"}')
     with pytest.raises(shortlist.errors.BundleError, match="cut the bundle again"):
         ShardedHead.open(tmp_path)

@@ -73,6 +73,13 @@ def test_json_and_lists_know_added_items(live, client):
     client.put_items("lm", remove=["json-1", "json-2"])
 
 
+def test_sets_hold_no_added_items(client):
+    client.put_items("lm", ["early"], BEST)
+    with pytest.raises(BadInput, match="ids hold 'early', which was added after the export: leave it out, or put it in"):
+        client.put_set("lm", "some", ["item-3", "early"])
+    client.put_items("lm", remove=["early"])
+
+
 def test_a_sequence_number_is_applied_once(client):
     first = client.put_items("lm", ["s"], BEST, source="shop", sequence=5)
     again = client.put_items("lm", ["s"], -BEST, source="shop", sequence=5)
