@@ -119,7 +119,7 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=FILE",
         dest="set_files",
-        help="a named set of classes, repeatable: ids, or names where there are --names; a JSON list, or one a line",
+        help="a named set of classes, repeatable: ids; names alone where there are --names; a JSON list, or one a line",
     )
     add(
         "--at",
