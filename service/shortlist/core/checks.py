@@ -25,7 +25,8 @@ def parse_whole_number(what: str, value: Any) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise BadInput(f"{what} is {cut(value)}: give a whole number")
+    shown = f"'{cut(value)}'" if isinstance(value, str) else cut(value)  # else the text "5" reads like the number
+    raise BadInput(f"{what} is {shown}: give a whole number")
 
 
 def is_count(value: Any) -> bool:

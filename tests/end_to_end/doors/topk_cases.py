@@ -140,5 +140,5 @@ TOPK = {
     "a negative k": Case({}, "k is -1 but lm answers k from 1 to 300", k=-1),
     "half a k": Case({}, "k is 2.5: give a whole number", k=2.5),
     "a k of true": Case({}, "k is True: give a whole number", k=True),
-    "a k of text": Case({}, "k is 5: give a whole number", k="5"),
+    "a k of text": Case({}, "k is '5': give a whole number", k="5"),
 }  # fmt: skip
