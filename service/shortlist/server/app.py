@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -11,7 +11,7 @@ from fastapi import FastAPI, Request
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match, Mount
+from starlette.routing import Route
 
 from shortlist import __version__
 from shortlist.core.checks import cut
@@ -29,7 +29,6 @@ from .routes.catalogue import items
 from .routes.docs import add_docs
 from .settings import Settings
 
-VERBS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 FILE_VERBS = ("GET", "HEAD")  # of folders of files
 
 
@@ -66,11 +65,14 @@ def create_app(
     app.state.service = service
     v1_lists_routers = v1_lists.router, v1_lists.sets_router
     v1_routers = inference.make_router(), v1.router, *v1_lists_routers, v1_recall.router, items.router
-    for router in (*v1_routers, v2_repository.router, v2_operations.router, v2.router, health):
+    routers = *v1_routers, v2_repository.router, v2_operations.router, v2.router, health
+    for router in routers:
         app.include_router(router)
     add_docs(app)
     if settings.overview:
         add_overview(app)
+    routes = [*app.routes, *(route for router in routers for route in router.routes)]
+    app.state.routes = [route for route in routes if isinstance(route, Route)]
     add_error_handlers(app)
     return app
 
@@ -97,19 +99,15 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.NOT_FOUND:
         sentence = f"there is no route '{path}': /docs lists those there are"
     elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        verbs = list_verbs(request) or FILE_VERBS
+        verbs = list_verbs(request.app.state.routes, request.scope["path"]) or FILE_VERBS
         sentence = f"'{path}' does not take {cut(request.method)}: use {' or '.join(verbs)}"
         headers["Allow"] = ", ".join(verbs)
     return make_json_response({"error": sentence}, error.status_code, headers)
 
 
-def list_verbs(request: Request) -> tuple[str, ...]:
-    """The verbs that the routes of a request's path take; none where it is in a folder of files."""
-    scope = {"type": "http", "path": request.scope["path"], "root_path": "", "headers": []}
-    routes = [route for route in request.app.routes if not isinstance(route, Mount)]
-    return tuple(
-        verb for verb in VERBS if any(route.matches({**scope, "method": verb})[0] is Match.FULL for route in routes)
-    )
+def list_verbs(routes: Sequence[Route], path: str) -> list[str]:
+    """The verbs that the routes of a path take; none where it is in a folder of files."""
+    return sorted({verb for route in routes if route.path_regex.match(path) for verb in route.methods or ()})
 
 
 async def on_error(request: Request, error: Exception) -> Response:
