@@ -37,12 +37,12 @@ static void fill_groups(struct grouped *head, int64_t *classes) {
 }
 
 static uint8_t *make_previews(const struct grouped *head) {
-    int64_t lines = 2 + head->preview_lines + head->two_bit_lines;
+    int64_t lines = HEADER_LINES + head->preview_lines + head->coarse_lines;
     uint8_t *records = make_lines(head->blocks * lines);
     for (int64_t block = 0; block < head->blocks; block++)
-        for (int64_t i = 0; i < 2 * LANES; i++) {
-            float scale = pick_float();
-            memcpy(records + block * lines * LINE_BYTES + 4 * i, &scale, 4);
+        for (int64_t i = 0; i < HEADER_LINES * LANES; i++) {
+            float number = pick_float();
+            memcpy(records + block * lines * LINE_BYTES + 4 * i, &number, 4);
         }
     return records;
 }
@@ -53,7 +53,7 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
     struct grouped head = {.dim = dim, .projection_blocks = divide_up(width, LANES),
                            .projection_lines = 2 * divide_up(dim, 8), .groups = pick(1, 40),
                            .centre_lines = pick(1, 9), .preview_lines = pick(0, 9), .terms = pick(0, 1) * pick(1, 130),
-                           .two_bit_lines = pick(0, 20), .code_lines = divide_up(dim, LINE_BYTES),
+                           .coarse_lines = pick(0, 20), .fine_lines = pick(0, 20), .code_lines = divide_up(dim, LINE_BYTES),
                            .logit_scale = 0.7f, .soft_cap = pick(0, 1) * 30.0f, .tail_offset = 1, .tail_limit = 2};
     fill_groups(&head, &classes);
     head.centre_blocks = divide_up(head.groups, LANES);
@@ -65,7 +65,7 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
     head.centre_fine_scale = make_floats(head.centre_blocks * LANES);
     head.previews = make_previews(&head);
     head.tail_terms = make_floats(head.terms * dim), head.tail_term_offsets = make_floats(head.terms);
-    head.preview_raise = make_floats(head.blocks * LANES);
+    head.fine_previews = make_lines(head.blocks * head.fine_lines);
     head.bias = pick(0, 1) ? make_floats(head.blocks * LANES) : NULL;
     head.code_bias = head.bias ? make_floats(classes) : NULL;
     int64_t *order = allocate_exactly(classes * 8), *places = allocate_exactly(classes * 8);

@@ -19,17 +19,12 @@ from shortlist.kernels.primitives.arrays import Arrays, as_carray
 from shortlist.kernels.primitives.layout import (
     LANE_BYTES,
     LINE_BYTES,
-    TWO_BIT_COLUMNS,
     Bytes,
-    allocate_lines,
     arrange_blocks,
-    arrange_records,
-    pack_two_bits,
     pad_columns,
     pad_lanes,
     pad_to_lines,
     place_in_blocks,
-    scatter_rows,
     shift_to_unsigned,
 )
 from shortlist.runtime.parallel import ThreadedRows
@@ -37,11 +32,10 @@ from shortlist.runtime.shared_tables import share_table
 
 from .answers import GroupAnswers, SearchPlan
 from .effort import Search, limit_scored, make_search
+from .previews import lay_out_previews
 from .tables import Tables, make_struct
 
 MAX_COPY_BYTES = 1 << 28  # of int8 rows that a process copies for itself; more of them stay mapped
-
-CHUNK_BLOCKS = 1 << 11  # of previews that are laid out at once
 
 Parts = dict[str, Any]  # tables by the names of their fields
 
@@ -117,7 +111,7 @@ def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
         **lay_out_projection(arrays),
         **lay_out_groups(arrays),
         **lay_out_blocks(arrays),
-        **lay_out_previews(bundle, arrays),
+        **lay_out_previews(bundle.manifest.digest, arrays),
         **lay_out_rows(bundle, arrays),
     )
 
@@ -155,41 +149,6 @@ def lay_out_blocks(arrays: Arrays) -> Arrays:
         "firsts": starts[:-1].copy(),
         "filled": np.diff(starts),
     }
-
-
-def lay_out_previews(bundle: Bundle, arrays: Arrays) -> Parts:
-    """Lay out the previews of classes, block by block; lanes that a block does not fill are zeros."""
-    starts, bias = arrays["block_starts"], arrays.get("bias")
-    count, places = len(starts) - 1, place_in_blocks(starts)
-    return {
-        "previews": share_table(bundle.manifest.digest, "previews", lambda: join_previews(arrays)),
-        "preview_raise": scatter_rows(arrays["preview_raise"], places, count),
-        "bias": None if bias is None else scatter_rows(bias, places, count),
-    }
-
-
-def join_previews(arrays: Arrays) -> Bytes:
-    """Join the int8 and the 2-bit previews of each block, with their scales, as of `arrange_records`."""
-    count = len(arrays["block_starts"]) - 1
-    parts = [slice(first, min(first + CHUNK_BLOCKS, count)) for first in range(0, count, CHUNK_BLOCKS)]
-    first = join_some_previews(arrays, parts[0])
-    records = allocate_lines((count, first.shape[1]))
-    for part in parts:
-        records[part] = join_some_previews(arrays, part) if part.start else first
-    return records
-
-
-def join_some_previews(arrays: Arrays, part: slice) -> Bytes:
-    """The same of some blocks, so few that what is made on the way stays in the cache."""
-    starts = arrays["block_starts"][part.start : part.stop + 1]
-    rows, count, places = slice(int(starts[0]), int(starts[-1])), len(starts) - 1, place_in_blocks(starts - starts[0])
-    wide = arrays["preview"][rows]
-    fine = arrays["fine"][rows] if "fine" in arrays else np.empty((len(wide), 0), np.int8)
-    first = arrange_blocks(scatter_rows(shift_to_unsigned(pad_columns(wide, LANE_BYTES)), places, count))
-    others = pack_two_bits(scatter_rows(pad_columns(fine, TWO_BIT_COLUMNS), places, count))
-    scale = scatter_rows(arrays["scale"][rows], places, count)
-    fine_scale = scatter_rows(arrays["fine_scale"][rows], places, count) if fine.size else np.zeros_like(scale)
-    return arrange_records(first, scale, others, fine_scale)
 
 
 def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Parts:

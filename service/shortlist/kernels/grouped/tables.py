@@ -27,7 +27,9 @@ class Tables(NamedTuple):
         row's scale. sizes: [G], how many classes. group_blocks: [G + 1], at which block each group begins.
     Blocks:
         firsts: [B], positions of their first classes. filled: [B], how many classes.
-        previews: [B, bytes], as of `arrange_records`. preview_raise: [B LANES]. bias: the same or None.
+        previews: [B, bytes], as of `arrange_records`: scales of the int8 weights and of those of 2 bits, what is added
+        in units of the row's scale, weights of the columns that classes are previewed by at first. fine_previews:
+        [B, bytes], weights of 2 bits of the other columns. bias: [B LANES] or None.
     Classes:
         order: [m], ids by position. places: [V], of each class among the lanes of all blocks, or -1.
         codes: [m, .], int8 rows in whole lines. code_scale: [m]. code_bias: [m] or None.
@@ -49,7 +51,7 @@ class Tables(NamedTuple):
     firsts: Ints
     filled: Ints
     previews: Bytes
-    preview_raise: FloatArray
+    fine_previews: Bytes
     bias: FloatArray | None
     order: IdArray
     places: IdArray
@@ -62,14 +64,15 @@ class Tables(NamedTuple):
 # Arrays of every other name are float32.
 TABLE_DTYPES: Mapping[str, npt.DTypeLike] = (
     dict.fromkeys(Tables._fields, np.float32)
-    | dict.fromkeys(("projection", "centres", "previews", "codes"), np.uint8)
+    | dict.fromkeys(("projection", "centres", "previews", "fine_previews", "codes"), np.uint8)
     | dict.fromkeys(("sizes", "firsts", "filled"), np.int32)
     | dict.fromkeys(("group_blocks", "order", "places"), np.int64)
 )
 SIZES = (
     "dim", "projection_blocks", "projection_lines", "centre_blocks", "centre_lines", "groups", "blocks",
-    "preview_lines", "two_bit_lines", "code_lines", "terms", "ids",
+    "preview_lines", "coarse_lines", "fine_lines", "code_lines", "terms", "ids",
 )  # fmt: skip
+HEADER_LINES = 3  # of a block's record, before its weights
 FINISHING = "logit_scale", "soft_cap", "tail_offset", "tail_limit"
 
 
@@ -106,14 +109,15 @@ class SearchStruct(Structure):
 def make_struct(tables: Tables, preview_lines: int, finishing: tuple[float, ...]) -> GroupedStruct:
     """Return the struct of these tables, which have to outlive it.
 
-    preview_lines: of a block in int8; its other lines are of 2 bits. finishing: as `FINISHING` names them.
+    preview_lines: of a block's record in int8; its other lines are of 2 bits. finishing: as `FINISHING` names them.
     Raises TypeError for a table that the search would misread.
     """
     addresses = {name: get_address(table, TABLE_DTYPES[name], name) for name, table in tables._asdict().items()}
     sizes = (
         tables.rows.shape[1], *tables.projection.shape[:2], *tables.centres.shape[:2], tables.reach.size,
         tables.firsts.size, preview_lines,
-        tables.previews.shape[1] // LINE_BYTES - 2 - preview_lines, tables.codes.shape[1] // LINE_BYTES,
+        tables.previews.shape[1] // LINE_BYTES - HEADER_LINES - preview_lines,
+        tables.fine_previews.shape[1] // LINE_BYTES, tables.codes.shape[1] // LINE_BYTES,
         tables.tail_term_offsets.size, tables.places.size,
     )  # fmt: skip
     values: dict[str, Any] = dict(zip(SIZES, sizes, strict=True)) | dict(zip(FINISHING, finishing, strict=True))

@@ -42,8 +42,9 @@ struct grouped {
     const int64_t *group_blocks;   /* [groups + 1], at which block each group begins */
     const int32_t *firsts;         /* [blocks], positions of their first classes */
     const int32_t *filled;         /* [blocks], how many classes */
-    const uint8_t *previews;       /* [blocks, 2 + preview_lines + two_bit_lines, 64]: two lines of scales, weights */
-    const float *preview_raise;    /* [blocks, 16], added to previews in units of the row's scale */
+    const uint8_t *previews;       /* [blocks, 3 + preview_lines + coarse_lines, 64]: two lines of scales, one of what
+                                    * is added to previews in units of the row's scale, weights in int8 and in 2 bits */
+    const uint8_t *fine_previews;  /* [blocks, fine_lines, 64], weights in 2 bits of the other columns */
     const float *bias;             /* [blocks, 16] or NULL */
     const int64_t *order;          /* [classes], ids by position */
     const int64_t *places;         /* [V], 16 times the block of each class and its lane; -1 for one the head lacks */
@@ -52,7 +53,7 @@ struct grouped {
     const float *code_bias;        /* [classes] or NULL */
     const float *rows;             /* [V, dim] by id */
     int64_t dim, projection_blocks, projection_lines, centre_blocks, centre_lines, groups, blocks;
-    int64_t preview_lines, two_bit_lines, code_lines, terms, ids; /* ids: V */
+    int64_t preview_lines, coarse_lines, fine_lines, code_lines, terms, ids; /* ids: V */
     float logit_scale, soft_cap;     /* soft_cap: 0 for none */
     float tail_offset, tail_limit;   /* added to the tail's product; how far that may be over the candidates' log-sum */
 };
@@ -60,7 +61,7 @@ struct grouped {
 /* How far one look of a search goes, in classes: the plan's settings of these names. full_view: k or more. */
 struct grouped_limits {
     int64_t opened, previewed, candidates, full_view;
-    float raise_share; /* of `preview_raise` that previews are raised by */
+    float raise_share; /* of what is added to previews */
 };
 
 enum { EFFORT_FEATURES = 14 };

@@ -88,16 +88,14 @@ def arrange_blocks(values: Bytes) -> Bytes:
     return aligned
 
 
-def arrange_records(previews: Bytes, scale: FloatArray, fine: Bytes, fine_scale: FloatArray) -> Bytes:
-    """Join the blocks of two matrices to records [n, bytes of both blocks], so that they are read in one run.
+def arrange_records(blocks: int, *parts: npt.NDArray[Any]) -> Bytes:
+    """Join the blocks of several arrays to records [blocks, bytes of a block of each], to be read in one run.
 
-    A record is: LANES of `scale` [LANES n] float32, LANES of `fine_scale` [LANES n] float32, a block of `previews`
-    [n, W / LANE_BYTES, LANES, LANE_BYTES] as of `arrange_blocks`, a block of `fine` [n, ., LANES, LANE_BYTES] as of
-    `pack_two_bits`.
+    parts: float32 [LANES blocks], numbers of the classes, or bytes [blocks, ., LANES, LANE_BYTES] as of
+    `arrange_blocks` and `pack_two_bits`.
     """
-    parts = scale.view(np.uint8), fine_scale.view(np.uint8), previews, fine
-    lines = [part.reshape(len(previews), part.size // len(previews)) for part in parts]
-    records = allocate_lines((len(previews), sum(line.shape[1] for line in lines)))
+    lines = [part.view(np.uint8).reshape(blocks, part.nbytes // blocks) for part in parts]
+    records = allocate_lines((blocks, sum(line.shape[1] for line in lines)))
     np.concatenate(lines, axis=1, out=records)
     return records
 

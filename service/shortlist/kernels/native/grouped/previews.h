@@ -11,7 +11,7 @@
 
 enum {
     PREFETCH_BLOCKS = 16, /* how many ahead of the current one */
-    MIN_COARSE_LINES = 4, /* of 2 bits, as in the models' `grouped` */
+    HEADER_LINES = 3,     /* of a block's record: scales of its int8 weights and of those of 2 bits, and raises */
 };
 #define MIN_ROW_SCALE 1e-30f /* of the units that biases are taken in, so that none becomes infinite */
 
@@ -39,17 +39,6 @@ INLINE void add_scores(const uint8_t *weights, const int8_t *levels, int64_t lin
     score_block(weights, levels, lines, shift, scale, more);
     for (int64_t i = 0; i < LANES; i += WIDTH)
         store_floats(scores + i, load_floats(scores + i) + load_floats(more + i));
-}
-
-/* The same for 2-bit weights u that stand for 2 u - 3, added to `scores`. */
-INLINE void add_two_bit_scores(const uint8_t *weights, const int8_t *levels, int64_t lines, int32_t shift,
-                               const float *scale, float *scores) {
-    int32_t sums[LANES];
-    multiply_two_bit_block(weights, levels, lines, sums);
-    for (int64_t i = 0; i < LANES; i += WIDTH) {
-        floats more = convert_ints(2 * load_ints(sums + i) - shift) * load_floats(scale + i);
-        store_floats(scores + i, load_floats(scores + i) + more);
-    }
 }
 
 /* Scores of the groups' centres: the first columns, which are much the largest, have a scale of their own. */
@@ -123,11 +112,11 @@ static int64_t open_all_groups(const struct grouped *head, int restricted, const
 
 /* Adds `raise_share` of the raises, and biases times `inverse_scale`; lanes of a block that hold no class, or one that
  * is not permitted, get -inf. */
-INLINE void finish_block(const struct grouped *head, int64_t block, float raise_share, float inverse_scale,
-                         const uint8_t *permitted, float *scores) {
+INLINE void finish_block(const struct grouped *head, int64_t block, const float *raises, float raise_share,
+                         float inverse_scale, const uint8_t *permitted, float *scores) {
     for (int64_t i = 0; i < LANES; i += WIDTH) {
         ints is_filled = count_lanes((int32_t)i) < repeat_int(head->filled[block]);
-        floats raise = load_floats(head->preview_raise + LANES * block + i) * repeat_float(raise_share);
+        floats raise = load_floats(raises + i) * repeat_float(raise_share);
         floats raised = load_floats(scores + i) + raise;
         if (head->bias) raised += load_floats(head->bias + LANES * block + i) * repeat_float(inverse_scale);
         store_floats(scores + i, choose_floats(is_filled, raised, repeat_float(-INFINITY)));
@@ -137,50 +126,56 @@ INLINE void finish_block(const struct grouped *head, int64_t block, float raise_
             scores[lane] = permitted[LANES * block + lane] ? scores[lane] : -INFINITY;
 }
 
-/* Which two-bit lines of every block a pass multiplies, and what their zero point adds to the sums. */
-struct line_range {
-    int64_t first, count;
+/* Two-bit lines of every block that a pass multiplies: how many, the levels of their columns, and what their zero point
+ * adds to the sums. */
+struct two_bit_lines {
+    int64_t count;
+    const int8_t *levels;
     int32_t shift;
 };
 
-static struct line_range find_lines(const struct grouped *head, const int8_t *levels, int64_t first, int64_t last) {
+static struct two_bit_lines find_lines(const struct grouped *head, const int8_t *levels, int64_t first,
+                                       int64_t count) {
     int64_t columns = WEIGHTS_PER_BYTE * LANE_BYTES;
-    const int8_t *fine_levels = levels + head->preview_lines * LANE_BYTES;
-    return (struct line_range){first, last - first,
-                               TWO_BIT_MAX * sum_levels(fine_levels + first * columns, (last - first) * columns)};
+    const int8_t *some = levels + head->preview_lines * LANE_BYTES + first * columns;
+    return (struct two_bit_lines){count, some, TWO_BIT_MAX * sum_levels(some, count * columns)};
 }
 
-/* Adds the products of some two-bit lines of a block's record to `scores`. */
-INLINE void add_lines(const struct grouped *head, const uint8_t *record, const int8_t *levels, struct line_range range,
-                      float *scores) {
-    const uint8_t *weights = record + (2 + head->preview_lines + range.first) * LINE_BYTES;
-    const int8_t *fine_levels = levels + (head->preview_lines + WEIGHTS_PER_BYTE * range.first) * LANE_BYTES;
-    if (range.count)
-        add_two_bit_scores(weights, fine_levels, range.count, range.shift, (const float *)record + LANES, scores);
+/* Adds (2 weights @ levels - shift) * scale of one block to `scores`: weights u of 2 bits stand for 2 u - 3. */
+INLINE void add_two_bit_scores(const uint8_t *weights, struct two_bit_lines lines, const float *scale, float *scores) {
+    int32_t sums[LANES];
+    multiply_two_bit_block(weights, lines.levels, lines.count, sums);
+    for (int64_t i = 0; i < LANES; i += WIDTH) {
+        floats more = convert_ints(2 * load_ints(sums + i) - lines.shift) * load_floats(scale + i);
+        store_floats(scores + i, load_floats(scores + i) + more);
+    }
 }
 
-/* Previews of the classes of the blocks first, ..., count - 1 of block_ids, by all columns in int8 and some in 2
- * bits. */
+/* Bytes of a block's record: what its classes are previewed by at first. */
+INLINE int64_t measure_record(const struct grouped *head) {
+    return (HEADER_LINES + head->preview_lines + head->coarse_lines) * LINE_BYTES;
+}
+
+/* Previews of the classes of the blocks first, ..., count - 1 of block_ids, by all columns in int8 and the coarse ones in
+ * 2 bits. */
 static void score_previews(const struct grouped *head, int64_t first, int64_t count, float raise_share,
-                           float row_scale, struct line_range range, const uint8_t *permitted,
-                           const struct scratch *scratch) {
-    int64_t lines = head->preview_lines, size = (2 + lines + head->two_bit_lines) * LINE_BYTES;
-    int64_t read_size = (2 + lines + range.count) * LINE_BYTES;
+                           float row_scale, const uint8_t *permitted, const struct scratch *scratch) {
+    int64_t lines = head->preview_lines, size = measure_record(head);
     const int8_t *levels = scratch->levels;
+    struct two_bit_lines coarse = find_lines(head, levels, 0, head->coarse_lines);
     int32_t shift = WEIGHT_ZERO_POINT * sum_levels(levels, lines * LANE_BYTES);
     float inverse_scale = row_scale > MIN_ROW_SCALE ? 1 / row_scale : 1 / MIN_ROW_SCALE;
     for (int64_t i = first; i < count; i++) {
-        const uint8_t *record = head->previews + scratch->block_ids[i] * size;
-        float *scores = scratch->block_previews + LANES * i;
-        if (i + PREFETCH_BLOCKS < count) {
-            prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, read_size);
-            prefetch_bytes(head->preview_raise + scratch->block_ids[i + PREFETCH_BLOCKS] * LANES, LINE_BYTES);
-        }
-        score_block(record + 2 * LINE_BYTES, levels, lines, shift, (const float *)record, scores);
-        add_lines(head, record, levels, range, scores);
         int64_t block = scratch->block_ids[i];
+        const uint8_t *record = head->previews + block * size, *weights = record + HEADER_LINES * LINE_BYTES;
+        const float *scale = (const float *)record;
+        float *scores = scratch->block_previews + LANES * i;
+        if (i + PREFETCH_BLOCKS < count)
+            prefetch_bytes(head->previews + scratch->block_ids[i + PREFETCH_BLOCKS] * size, size);
+        score_block(weights, levels, lines, shift, scale, scores);
+        if (coarse.count) add_two_bit_scores(weights + lines * LINE_BYTES, coarse, scale + LANES, scores);
         int whole = !permitted || scratch->block_permitted[block] == head->filled[block];
-        finish_block(head, block, raise_share, inverse_scale, whole ? NULL : permitted, scores);
+        finish_block(head, block, scale + 2 * LANES, raise_share, inverse_scale, whole ? NULL : permitted, scores);
         scratch->is_refined[i] = 0;
     }
 }
@@ -204,43 +199,33 @@ static int64_t choose_blocks(int64_t count, int64_t previewed, const struct scra
     return select_reaching(scratch->block_scores, count, threshold, scratch->kept);
 }
 
-/* Adds the lines of `range`, the last ones of each block, to the previews of the first `count` blocks of `kept` that
- * lack them, and writes the previews of all of these to `scores`. */
-static void refine_previews(const struct grouped *head, int64_t count, struct line_range range,
-                            const struct scratch *scratch) {
-    int64_t size = (2 + head->preview_lines + head->two_bit_lines) * LINE_BYTES, rest = range.count * LINE_BYTES;
+/* Adds the fine columns to the previews of the first `count` blocks of `kept` that lack them, and writes the previews of
+ * all of these to `scores`. */
+static void refine_previews(const struct grouped *head, int64_t count, const struct scratch *scratch) {
+    struct two_bit_lines fine = find_lines(head, scratch->levels, head->coarse_lines, head->fine_lines);
+    int64_t size = head->fine_lines * LINE_BYTES, record_size = measure_record(head);
     for (int64_t i = 0; i < count; i++) {
         int32_t place = scratch->kept[i];
+        int64_t block = scratch->block_ids[place];
         float *previews = scratch->block_previews + LANES * place;
-        if (i + PREFETCH_BLOCKS < count && !scratch->is_refined[scratch->kept[i + PREFETCH_BLOCKS]]) {
-            int64_t next = scratch->block_ids[scratch->kept[i + PREFETCH_BLOCKS]];
-            prefetch_bytes(head->previews + (next + 1) * size - rest, rest);
-        }
-        if (!scratch->is_refined[place])
-            add_lines(head, head->previews + scratch->block_ids[place] * size, scratch->levels, range, previews);
+        const float *scale = (const float *)(head->previews + block * record_size) + LANES;
+        if (i + PREFETCH_BLOCKS < count && !scratch->is_refined[scratch->kept[i + PREFETCH_BLOCKS]])
+            prefetch_bytes(head->fine_previews + scratch->block_ids[scratch->kept[i + PREFETCH_BLOCKS]] * size, size);
+        if (fine.count && !scratch->is_refined[place])
+            add_two_bit_scores(head->fine_previews + block * size, fine, scale, previews);
         scratch->is_refined[place] = 1;
         memcpy(scratch->scores + LANES * i, previews, LANES * sizeof(float));
     }
-}
-
-/* How many two-bit lines hold the columns that groups are compared by, beside those in int8; some lines at least. */
-INLINE int64_t count_coarse_lines(const struct grouped *head) {
-    int64_t lines = (head->centre_lines - head->preview_lines + WEIGHTS_PER_BYTE - 1) / WEIGHTS_PER_BYTE;
-    lines = max_of(lines, MIN_COARSE_LINES);
-    return lines < head->two_bit_lines ? lines : head->two_bit_lines;
 }
 
 /* Previews of the classes of the first `count` blocks, of which `known` have them: by some columns at first, by all
  * where the best `previewed` classes are. Returns how many of the blocks are kept. */
 static int64_t preview_blocks(const struct grouped *head, const struct grouped_limits *limits, float row_scale,
                               const uint8_t *permitted, const struct scratch *scratch, int64_t known, int64_t count) {
-    int64_t coarse = count_coarse_lines(head);
-    const int8_t *levels = scratch->levels;
-    struct line_range range = find_lines(head, levels, 0, coarse);
-    score_previews(head, known, count, limits->raise_share, row_scale, range, permitted, scratch);
+    score_previews(head, known, count, limits->raise_share, row_scale, permitted, scratch);
     find_block_peaks(head, known, count, permitted != NULL, scratch);
     int64_t kept = choose_blocks(count, limits->previewed, scratch);
-    refine_previews(head, kept, find_lines(head, levels, coarse, head->two_bit_lines), scratch);
+    refine_previews(head, kept, scratch);
     return kept;
 }
 

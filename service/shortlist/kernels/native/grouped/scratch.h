@@ -79,7 +79,7 @@ static void lay_out_blocks(int64_t blocks, struct scratch *scratch, uintptr_t *p
 static int64_t lay_out_scratch(const struct grouped *head, const struct lists *lists, struct scratch *scratch,
                                uintptr_t place) {
     uintptr_t start = place;
-    int64_t columns = (head->preview_lines + WEIGHTS_PER_BYTE * head->two_bit_lines) * LANE_BYTES;
+    int64_t columns = (head->preview_lines + WEIGHTS_PER_BYTE * (head->coarse_lines + head->fine_lines)) * LANE_BYTES;
     int64_t levels = max_of(max_of(columns, head->centre_lines * LANE_BYTES), head->projection_blocks * LANES);
     int64_t digits = max_of(head->projection_lines * LANE_BYTES, head->code_lines * LINE_BYTES);
     int64_t classes = head->blocks * LANES;

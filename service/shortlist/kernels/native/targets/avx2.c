@@ -9,7 +9,7 @@
 #include "targets/halves.h"
 
 enum {
-    TWO_BIT_LINES = 8, /* whose sums fit into 16 bits: each adds at most 4 * 2 * 3 * 127 */
+    TWO_BIT_LINES = 4, /* whose sums fit into 16 bits: each adds at most 2 * 2 * 12 * 127 to the upper ones */
 };
 
 /* Sums of four products for each of eight lanes, of weights and of any levels. */
@@ -54,15 +54,19 @@ INLINE void multiply_block_by_digits(const uint8_t *block, const int8_t *coarse,
     store_halves(fine_sums, fine_totals);
 }
 
-/* Adds a line's products to sums in 16 bits. */
-INLINE void add_two_bit_line(const uint8_t *line, const int8_t *levels, __m256i *totals) {
-    __m256i mask = _mm256_set1_epi8(TWO_BIT_MAX);
-    for (int part = 0; part < WEIGHTS_PER_BYTE; part++) {
-        __m256i context = repeat_levels(levels + LANE_BYTES * part);
+/* Adds a line's products to sums in 16 bits, of each byte's upper weights of a pair to those of `upper`, four times as
+ * large: so weights are shifted once for two parts. */
+INLINE void add_two_bit_line(const uint8_t *line, const int8_t *levels, __m256i *lower, __m256i *upper) {
+    __m256i mask = _mm256_set1_epi8(TWO_BIT_MAX), upper_mask = _mm256_set1_epi8(TWO_BIT_MAX << 2);
+    for (int pair = 0; pair < WEIGHTS_PER_BYTE; pair += 2) {
+        __m256i context = repeat_levels(levels + LANE_BYTES * pair);
+        __m256i upper_context = repeat_levels(levels + LANE_BYTES * (pair + 1));
         for (int half = 0; half < HALVES; half++) {
-            __m256i shifted = _mm256_srli_epi16(load_half(line + VECTOR_BYTES * half), 2 * part);
-            __m256i weights = _mm256_and_si256(shifted, mask);
-            totals[half] = _mm256_add_epi16(totals[half], _mm256_maddubs_epi16(weights, context));
+            __m256i weights = _mm256_srli_epi16(load_half(line + VECTOR_BYTES * half), 2 * pair);
+            __m256i products = _mm256_maddubs_epi16(_mm256_and_si256(weights, mask), context);
+            __m256i upper_products = _mm256_maddubs_epi16(_mm256_and_si256(weights, upper_mask), upper_context);
+            lower[half] = _mm256_add_epi16(lower[half], products);
+            upper[half] = _mm256_add_epi16(upper[half], upper_products);
         }
     }
 }
@@ -70,12 +74,14 @@ INLINE void add_two_bit_line(const uint8_t *line, const int8_t *levels, __m256i 
 INLINE void multiply_two_bit_block(const uint8_t *block, const int8_t *levels, int64_t lines, int32_t *sums) {
     __m256i totals[HALVES] = {0};
     for (int64_t first = 0; first < lines; first += TWO_BIT_LINES) {
-        __m256i some[HALVES] = {0};
+        __m256i lower[HALVES] = {0}, upper[HALVES] = {0};
         int64_t last = first + TWO_BIT_LINES < lines ? first + TWO_BIT_LINES : lines;
         for (int64_t i = first; i < last; i++)
-            add_two_bit_line(block + LINE_BYTES * i, levels + LANE_BYTES * WEIGHTS_PER_BYTE * i, some);
-        for (int half = 0; half < HALVES; half++)
-            totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(some[half], _mm256_set1_epi16(1)));
+            add_two_bit_line(block + LINE_BYTES * i, levels + LANE_BYTES * WEIGHTS_PER_BYTE * i, lower, upper);
+        for (int half = 0; half < HALVES; half++) {
+            __m256i some = _mm256_add_epi16(lower[half], _mm256_srai_epi16(upper[half], 2));
+            totals[half] = _mm256_add_epi32(totals[half], _mm256_madd_epi16(some, _mm256_set1_epi16(1)));
+        }
     }
     store_halves(sums, totals);
 }
