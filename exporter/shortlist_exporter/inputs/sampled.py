@@ -18,7 +18,7 @@ from shortlist.errors import BadInput
 from shortlist_models.rescored.groups import cluster_rows
 
 from .formats.base import Array, Ids
-from .sources import Contexts, Dense
+from .sources import Contexts, Dense, check_pair
 
 MIN_CONTEXTS_PER_DIM = 2  # fewer do not say in which directions contexts lie, and are complemented
 SAMPLED_CONTEXTS = 8_000
@@ -40,8 +40,11 @@ def complete_contexts(dense: Dense, given: Contexts | None, seed: int) -> Contex
     """`given`, if there are enough or they have targets; else sampled ones, and those given as a kind of their own.
 
     Every second one of those given is among the rows that are held out. The note in what is returned says how many were
-    sampled, and how near to the rows of the layer they are. Raises BadInput where no row of the layer has a direction.
+    sampled, and how near to the rows of the layer they are. Raises BadInput where those given do not fit the layer, and
+    where no row of it has a direction.
     """
+    if given is not None:
+        check_pair(dense, given)
     if given is not None and (given.targets is not None or len(given.contexts) >= MIN_CONTEXTS_PER_DIM * dense.dim):
         return given
     few = np.empty((0, dense.dim), np.float32) if given is None else given.contexts

@@ -58,6 +58,12 @@ def test_enough_contexts_or_some_with_targets_stay_as_they_are():
     assert complete_contexts(dense, few, 0) is few
 
 
+def test_few_contexts_of_another_width_are_refused():
+    dense = make_dense()
+    with pytest.raises(BadInput, match=f"contexts have d = {dense.dim + 1} but the weight has d = {dense.dim}"):
+        complete_contexts(dense, Contexts(np.ones((3, dense.dim + 1), np.float32)), 0)
+
+
 def test_a_layer_of_zeros_has_no_directions():
     with pytest.raises(BadInput, match="every row of the weight is 0, so no contexts can be sampled: give --contexts"):
         complete_contexts(Dense(np.zeros((5, 4), np.float32)), None, 0)
