@@ -88,6 +88,11 @@ def test_a_missing_file(tmp_path, load):
         load(tmp_path / "absent.safetensors")
 
 
+def test_npy_of_the_other_byte_order(tmp_path, weight):
+    np.save(tmp_path / "w.npy", weight.numpy().astype(">f4"))
+    np.testing.assert_array_equal(load_dense(tmp_path / "w.npy").weight, weight.numpy())
+
+
 @pytest.mark.parametrize("name", ["head.safetensors", "head.npy"])
 @pytest.mark.parametrize("keep", [0, 5, 60, -1])
 def test_a_truncated_file(tmp_path, weight, name, keep):

@@ -44,11 +44,20 @@ def read_tensors(path: Path, npy_name: str) -> Tensors:
         raise NotFound(f"there is no file {path}")
     try:
         if path.suffix == ".npy":
-            return Tensors(path, {npy_name: torch.from_numpy(np.load(path, allow_pickle=False))})
+            return Tensors(path, {npy_name: load_npy(path)})
         with safe_open(path, framework="pt") as file:
             return Tensors(path, {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {})
     except (SafetensorError, ValueError, TypeError, EOFError) as error:
         raise BadInput(f"{path} is not a whole safetensors or npy file of numbers: write it again") from error
+
+
+def load_npy(path: Path) -> torch.Tensor:
+    """The array of an npy file, in this machine's byte order; raises ValueError, TypeError, EOFError."""
+    with path.open("rb") as file:
+        array = np.load(file, allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise TypeError("this is an archive of arrays under another name")
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
 def read_number(file: Tensors, name: str) -> float | None:
