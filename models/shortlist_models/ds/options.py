@@ -108,3 +108,5 @@ def check_training(options: TrainOptions, examples: Examples) -> None:
         raise ValueError(f"mitosis doubles the experts, and {options.experts} is no power of two: choose 2, 4, 8, ...")
     if not len(examples.contexts):
         raise ValueError("there are no contexts to train on: give some thousand")
+    if len(examples.contexts) == 1 and options.experts > 1:
+        raise ValueError("there is one context to train on, which no experts can share: give some thousand")

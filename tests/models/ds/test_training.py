@@ -154,6 +154,11 @@ def test_no_contexts_are_refused():
         train(dense, Examples(examples.contexts[:0], examples.targets[:0]), validation, QUICK)
 
 
+def test_one_context_is_refused_since_no_experts_can_share_it():
+    with pytest.raises(ValueError, match="one context to train on"):
+        train(dense, Examples(examples.contexts[:1], examples.targets[:1]), validation, QUICK)
+
+
 def test_a_coefficient_grows_until_validation_drops():
     growth = Growth(1.0, 2.0, 0.01)
     values = []
