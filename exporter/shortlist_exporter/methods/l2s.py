@@ -177,7 +177,9 @@ def change_probes(fitted: Fitted, dense: Dense, contexts: FloatArray, setting: d
 
 def fill_defaults(options: L2sOptions, dense: Dense) -> L2sOptions:
     """The options with those filled in that follow from the layer's size."""
-    defaults: dict[str, Any] = {"budget": options.budget or max(float(options.depth), dense.classes / 36)}
+    depth = options.depth if "depth" in options.model_fields_set else min(options.depth, dense.real_classes)
+    budget = options.budget or max(float(depth), dense.classes / 36)
+    defaults: dict[str, Any] = {"depth": depth, "budget": budget}
     if options.second_stage != "none":
         defaults["width"] = options.width or max(1, dense.dim * 2 // 9)
         defaults["full_view"] = options.full_view or max(1, dense.classes // 192)

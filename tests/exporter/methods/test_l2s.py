@@ -170,6 +170,12 @@ def test_any_screen_answers_any_k(tmp_path_factory, clusters, probes, k, equal):
     assert np.isfinite(top.logprobs).all()
 
 
+def test_a_layer_of_fewer_classes_than_the_depth_has_all_in_every_set(tmp_path):
+    head = make_head(tmp_path, make_dense(3), contexts, method="l2s", options={"clusters": "6", "rounds": "1"})
+    assert head.manifest.fit["depth"] == 3
+    np.testing.assert_array_equal(head.topk(rows, 3).ids, head.topk(rows, 3, exact=True).ids)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
