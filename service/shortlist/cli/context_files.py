@@ -77,6 +77,10 @@ def read_kinds(path: Path) -> dict[str, Array]:
     with safetensors.safe_open(path, framework="numpy") as file:
         kinds = parse_kinds(file.metadata() or {}, path)
         documents = file.get_tensor("documents") if kinds and "documents" in file.keys() else None
+        count = file.get_slice("contexts").get_shape()[0]
+    if documents is not None and (documents.shape != (count,) or documents.dtype.kind not in "iu"):
+        shape = list(documents.shape)
+        raise BadInput(f"documents of {path} are {documents.dtype} of shape {shape}: give [{count}] whole numbers")
     return {} if documents is None else find_kind_rows(documents, kinds)
 
 
