@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES
 from shortlist_exporter.export.promise import NO_PROMISE
-from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.verify.effort import Outcomes, expect_new_kinds, fit_looks, fit_regression
 
 from tests.support.heads.grouped import DIM, PROMISE_OPTIONS
@@ -54,6 +54,13 @@ def test_a_promise_of_few_contexts_is_kept(tmp_path):
     answers = [head.topk(row, 1, risk=True) for row in contexts[460:, None]]
     assert np.mean([answer.ids[0, 0] for answer in answers] == best) > 0.98
     assert np.mean([answer.risk[0] for answer in answers]) < 0.02
+
+
+def test_rows_whose_classes_all_score_alike_have_a_promise_and_a_risk(tmp_path):
+    rows = 2 * np.random.default_rng(0).standard_normal((600, 16)).astype(np.float32)
+    head = make_head(tmp_path, Dense(np.tile(rows[:1], (500, 1))), Contexts(rows), method="grouped", options={})
+    assert head.manifest.settings.promise == 0.99
+    assert np.isfinite(head.topk(rows[:50], 5, risk=True).risk).all()
 
 
 def make_promise_head(folder, rows, options):

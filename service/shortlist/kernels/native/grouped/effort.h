@@ -18,6 +18,7 @@ enum {
 #define MAX_FEATURE 12.0f
 #define MIN_SPREAD 1e-20f
 #define MIN_ERROR 1e-3f /* of previews, in spreads */
+#define MAX_ERROR 1e15f /* the same: sums of its squares are finite where all groups score alike */
 
 /* What a look tells of its row. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
  * square of the projected context. beyond: the same of the columns that groups are not compared by. unit: what previews
@@ -87,6 +88,7 @@ static void describe_previews(const struct grouped *head, const struct look *loo
         int32_t lane = scratch->lanes[i];
         float group = scratch->block_groups[scratch->kept[lane / LANES]];
         float error = (scratch->values[i] / head->logit_scale - scratch->scores[lane] * look->unit) / look->spread;
+        error = error > MAX_ERROR ? MAX_ERROR : error > -MAX_ERROR ? error : -MAX_ERROR;
         worst_group = group < worst_group ? group : worst_group;
         sum += error, square += error * error, found++;
     }
