@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Literal
 
+import numpy as np
+
 from shortlist.bundle.class_sets import MAX_REQUEST_SETS, parse_set_names
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names, make_names_error, resolve_names
@@ -260,8 +262,10 @@ def read_names(tensor: Tensor, manifest: Manifest, names: Names | None) -> IdArr
     if names is None and 0 not in tensor.shape:
         raise make_names_error(tensor.name, manifest.name)
     check_text_count(tensor, MAX_TEXTS)
-    texts, is_ban = tensor.to_texts().tolist(), tensor.name == BAN
-    return to_id_array(tensor.name, resolve_names(tensor.name, texts, names, manifest.name, unknown=is_ban))
+    texts, is_ban = tensor.to_texts(), tensor.name == BAN
+    if not texts.size:  # of which there may be rows without end, each a list in memory
+        return np.empty(texts.shape, np.int64)
+    return to_id_array(tensor.name, resolve_names(tensor.name, texts.tolist(), names, manifest.name, unknown=is_ban))
 
 
 def check_text_count(tensor: Tensor, most: int) -> None:

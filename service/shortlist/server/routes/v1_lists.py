@@ -235,8 +235,14 @@ def read_ids(body: Body, names: Names | None, model: str) -> IdArray:
         if set(tensors) != {IDS}:
             raise BadInput(f"a set has the input '{IDS}', whole numbers or names: send it alone")
         tensor = tensors[IDS]
+        check_flat(tensor.shape)
         values = tensor.to_texts().tolist() if tensor.datatype == TEXT_DATATYPE else tensor.to_array("sets")
     ids = to_id_array(IDS, resolve_names(IDS, values, names, model)) if len(values) else np.empty(0, np.int64)
-    if ids.ndim != 1:
-        raise BadInput(f"{IDS} have shape {list(ids.shape)}: give them flat, [m]")
+    check_flat(ids.shape)
     return ids
+
+
+def check_flat(shape: tuple[int, ...]) -> None:
+    """Raise BadInput where the ids of a set have more than one dimension, or none."""
+    if len(shape) != 1:
+        raise BadInput(f"{IDS} have shape {list(shape)}: give them flat, [m]")

@@ -117,3 +117,10 @@ def test_texts_are_counted_before_they_are_read(monkeypatch, name, count, names,
     header = json.dumps({"inputs": [CONTEXT, text]}).encode()
     with pytest.raises(BadInput, match=sentence):
         InferCodec(MANIFEST, names=names).decode(header + raw, str(len(header)))
+
+
+@pytest.mark.parametrize("name", ["allow", "ban", "ids"])
+def test_rows_without_names_are_no_lists_in_memory(name):
+    text = {"name": name, "shape": [MAX_DIMENSION, 0], "datatype": "BYTES", "data": []}
+    query = decode(CONTEXT, text, names=NAMES).query
+    assert getattr(query, name).shape == (MAX_DIMENSION, 0)  # which the head refuses: there is one context

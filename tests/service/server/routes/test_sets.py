@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import shutil
 import threading
@@ -111,6 +112,10 @@ def test_refusals(client, small_server):
         client.put_set("lm", "shoes", ["nothing"])
     with pytest.raises(BadInput, match="cannot name a set"):
         client.put_set("lm", ".hidden", [1])
+    rows = {"inputs": [{"name": "ids", "datatype": "BYTES", "shape": [1 << 40, 0], "data": []}]}
+    header = {"Inference-Header-Content-Length": str(len(json.dumps(rows)))}
+    response = small_server.http.put("/v1/models/lm/sets/rows", content=json.dumps(rows), headers=header)
+    assert "give them flat" in read_refusal(response, 400)  # before a list is made of each row
     sampled = {"model": "lm", "contexts": ROWS.tolist(), "within": "even", "sample": {"seed": 1}}
     assert "within" in read_refusal(small_server.http.post("/v1/topk", json=sampled), 400)
 
