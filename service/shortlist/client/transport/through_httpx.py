@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,30 +37,42 @@ class HttpxBase:
 
 
 class HttpxTransport(HttpxBase):
-    """Sends requests to one server, blocking; threads may share it."""
+    """Sends requests to one server, blocking; threads and forked processes may share it."""
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         super().__init__(url, timeout, headers, options)
         with explain_options():
             self.http = httpx.Client(**self.options)
+        self.process_id = os.getpid()
 
     def send(self, request: Request) -> Response:
         """The response to a request, which is sent again where the connection ended; raises Unreachable."""
-        message = build_message(self.http, request)
+        http = self.choose_http()
+        message = build_message(http, request)
         with self.explain_errors():
             try:
-                return convert_response(self.http.send(message))
+                return convert_response(http.send(message))
             except httpx.RemoteProtocolError:
                 if not request.is_safe:
                     raise
-                return convert_response(self.http.send(message))
+                return convert_response(http.send(message))
+
+    def choose_http(self) -> httpx.Client:
+        """What has the connections of this process: in a forked one those that were open are its parent's."""
+        if self.process_id != os.getpid():
+            if not self.http.is_closed:
+                self.http = httpx.Client(**self.options)
+            self.process_id = os.getpid()
+        return self.http
 
     def close(self) -> None:
-        self.http.close()
+        self.choose_http().close()
 
 
 class AsyncHttpxTransport(HttpxBase):
-    """Sends requests to one server, for asyncio."""
+    """Sends requests to one server, in one event loop at a time."""
+
+    loop: asyncio.AbstractEventLoop | None = None
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         super().__init__(url, timeout, headers, options)
@@ -67,17 +81,27 @@ class AsyncHttpxTransport(HttpxBase):
 
     async def send(self, request: Request) -> Response:
         """The response to a request, as of the blocking transport."""
-        message = build_message(self.http, request)
+        http = self.choose_http()
+        message = build_message(http, request)
         with self.explain_errors():
             try:
-                return convert_response(await self.http.send(message))
+                return convert_response(await http.send(message))
             except httpx.RemoteProtocolError:
                 if not request.is_safe:
                     raise
-                return convert_response(await self.http.send(message))
+                return convert_response(await http.send(message))
+
+    def choose_http(self) -> httpx.AsyncClient:
+        """What has the connections of this event loop: those of another cannot be used, nor closed, here."""
+        loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            if self.loop is not None and not self.http.is_closed:
+                self.http = httpx.AsyncClient(**self.options)
+            self.loop = loop
+        return self.http
 
     async def close(self) -> None:
-        await self.http.aclose()
+        await self.choose_http().aclose()
 
 
 @contextmanager

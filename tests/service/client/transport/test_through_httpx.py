@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
+import subprocess
+import sys
 
 import pytest
 import shortlist
@@ -47,3 +50,43 @@ def test_a_wrong_proxy_is_refused(make):
         make("http://host", proxy="ftp://proxy")
     with pytest.raises(BadInput, match="is a Unix socket"):
         make("unix:///x.sock", proxy="http://proxy:1")
+
+
+def test_a_forked_process_uses_connections_of_its_own(tmp_path):
+    with ScriptedServer(tmp_path, lambda _: [MODELS]) as server, make_client(server) as client:
+        client.models()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.models()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        client.models()
+        assert [number for number, _, _ in server.requests] == [1, 2, 1]
+
+
+def make_client(server):
+    return shortlist.Client(server.url.replace("//", "//user:word@"))
+
+
+LOOPS = """
+import asyncio, sys, shortlist
+client = shortlist.AsyncClient(sys.argv[1].replace("//", "//user:word@"))
+async def run():
+    return [await client.models() for _ in range(2)]
+for _ in range(3):
+    print(asyncio.run(run()))
+asyncio.run(client.close())
+"""
+
+
+def test_one_event_loop_after_another(tmp_path):
+    """In a process of its own: what belonged to a loop that is closed is nobody's to close, which is a warning."""
+    with ScriptedServer(tmp_path, lambda _: [MODELS]) as server:
+        process = subprocess.run(
+            [sys.executable, "-c", LOOPS, server.url], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (process.stdout, process.returncode) == ("[[], []]\n" * 3, 0)
+        assert [number for number, _, _ in server.requests] == [1, 1, 2, 2, 3, 3]
