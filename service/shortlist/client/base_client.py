@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from shortlist.core.checks import parse_whole_number
 from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_SECONDS = 30.0
+MAX_TIMEOUT_SECONDS = 10**9  # three decades; sockets know no more than ten times as many
 MAX_REQUEST_ROWS = 4096
 KEY_VARIABLE = "SHORTLIST_API_KEY"
 
@@ -49,8 +50,9 @@ class BaseClient(ABC):
         Raises BadInput.
         """
         address = Address.parse(url)
-        if not 0 < timeout < math.inf:
-            raise BadInput(f"timeout is {timeout}: give seconds, over 0")
+        if not isinstance(timeout, int | float) or not 0 < timeout <= MAX_TIMEOUT_SECONDS:
+            raise BadInput(f"timeout is {timeout!r}: give seconds, over 0 and up to {MAX_TIMEOUT_SECONDS}")
+        max_rows = parse_whole_number("max_rows", max_rows)
         if max_rows < 1:
             raise BadInput(f"max_rows is {max_rows}: give 1 or more")
         if address.is_unix and (proxy is not None or os.name != "posix"):

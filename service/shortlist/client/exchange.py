@@ -97,8 +97,10 @@ def sample(
     """
     rows = to_float_array("contexts", contexts)
     restrictions = Restrictions.parse(lists, bias, len(rows))
-    sampling = parse_sampling(len(rows), seed, position, temperature)
-    options = {name: value for name, value in parameters.items() if value is not None}
+    draws, top_k, top_p = (parameters[name] for name in ("draws", "k", "top_p"))
+    sampling = parse_sampling(len(rows), seed, position, temperature, draws, top_k, top_p)
+    numbers_of_draws = {"draws": sampling.draws, "k": sampling.top_k, "top_p": sampling.top_p}  # Python's own
+    options = {name: value for name, value in numbers_of_draws.items() if parameters[name] is not None}
 
     def make_request(part: slice) -> Request:
         inputs, written = restrictions.write(part)

@@ -9,6 +9,8 @@ from urllib.parse import quote
 import numpy as np
 
 from shortlist.core.arrays import Array, to_float_array
+from shortlist.core.checks import cut, parse_whole_number
+from shortlist.errors import BadInput
 from shortlist.wire.open_inference import describe_tensor
 
 from .infer import make_binary_headers, view_bytes
@@ -24,9 +26,9 @@ def put_items(
     A request that may have been lost is sent again only with a sequence number, by which the server knows it: without
     one it would be made twice, the second time over what others changed in between.
     """
-    fields: dict[str, Any] = {"put": list_keys(put), "remove": list_keys(remove), "source": source}
+    fields: dict[str, Any] = {"put": list_keys("put", put), "remove": list_keys("remove", remove), "source": source}
     if sequence is not None:
-        fields["sequence"] = int(sequence)
+        fields["sequence"] = parse_whole_number("sequence", sequence)
     numbers: dict[str, Array] = {}
     if fields["put"]:
         numbers["vectors"] = to_float_array("vectors", vectors)
@@ -44,9 +46,11 @@ def get_items(model: str) -> Exchange[dict[str, Any]]:
     return parse_json_object(raise_for_status((yield Request("GET", make_path(model)))).content)
 
 
-def list_keys(keys: Any) -> list[Any]:
-    """Names or ids, of any sequence or array, as a list."""
-    return list(keys.tolist() if hasattr(keys, "tolist") else keys)
+def list_keys(what: str, keys: Any) -> list[Any]:
+    """Names or ids, of any sequence or array, as a list; raises BadInput for a single name, whose letters it is not."""
+    if isinstance(keys, str):
+        raise BadInput(f"{what} is '{cut(keys)}': give a list of names or ids")
+    return [key.item() if isinstance(key, np.generic) else key for key in keys]
 
 
 def make_path(model: str) -> str:

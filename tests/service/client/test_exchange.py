@@ -7,6 +7,7 @@ import pytest
 import shortlist
 from hypothesis import given
 from hypothesis import strategies as st
+from shortlist import errors
 from shortlist.client import exchange
 from shortlist.client.messages import Limits, Request, Response
 
@@ -64,3 +65,29 @@ def test_rows_with_gaps_are_sent_in_order(values):
     rows = values(np.arange(8, dtype=np.float32).reshape(2, 4))
     request = next(exchange.topk("lm", rows, 1, None, {}, None, False, (), Limits(9)))
     assert bytes(request.parts[1]) == np.ascontiguousarray(rows, "<f4").tobytes()
+
+
+def test_numbers_of_draws_may_be_numpys():
+    requests = []
+
+    def refuse(request):
+        requests.append(request)
+        return Response(400, {}, b"{}")
+
+    numbers = {"draws": np.int64(3), "top_k": np.int32(5), "top_p": np.float32(0.5)}
+    with shortlist.Client("http://server") as client:
+        client.send = refuse
+        with pytest.raises(errors.BadInput, match="without a reason"):
+            client.sample("lm", np.zeros((1, 4), np.float32), 1, **numbers)
+        with pytest.raises(errors.BadInput, match="draws is 0"):
+            client.sample("lm", np.zeros((1, 4), np.float32), 1, draws=0)
+    assert b'"draws": 3, "k": 5, "top_p": 0.5' in requests[0].parts[0]
+
+
+def test_items_are_lists_of_keys():
+    with shortlist.Client("http://server") as client:
+        client.send = lambda request: Response(200, {}, request.parts[0])
+        assert client.put_items("lm", remove=[np.int64(3), 4], sequence=np.int64(7))["remove"] == [3, 4]
+        for wrong in ({"put": "ab"}, {"remove": "ab"}, {"sequence": 1.5}):
+            with pytest.raises(errors.BadInput, match="give a"):
+                client.put_items("lm", **wrong)
