@@ -19,7 +19,7 @@ from shortlist.errors import ShortlistError
 from shortlist.server.engine.endpoints import ENDPOINT_NAMES
 from shortlist.server.engine.service import MakeReleases, Service
 from shortlist.server.lifecycle.releases import Releases
-from shortlist.server.messages.request_ids import read_request_ids
+from shortlist.server.messages.request_ids import REQUEST_ID, read_request_ids
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
 from shortlist.server.routes.health import health
 
@@ -102,6 +102,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         verbs = list_verbs(request.app.state.routes, request.scope["path"]) or FILE_VERBS
         sentence = f"'{path}' does not take {cut(request.method)}: use {' or '.join(verbs)}"
         headers["Allow"] = ", ".join(verbs)
+    request_id = read_request_ids(dict(request.scope["headers"])).request
+    if request_id:
+        headers[REQUEST_ID.decode()] = request_id
     return make_json_response({"error": sentence}, error.status_code, headers)
 
 

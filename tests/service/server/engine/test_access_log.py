@@ -75,6 +75,9 @@ def test_errors_say_what_the_request_was_called(server):
     assert line["request"] == "topk -"
     assert line["status"] == 404
     assert "x-request-id" not in response.headers
+    for path, status in (("/nothing", 404), ("/v1/topk", 405)):  # which are no route's errors
+        _, response = ask(server, lambda path=path: server.http.get(path, headers=IDS))
+        assert (response.status_code, response.headers["x-request-id"]) == (status, "req-7")
 
 
 def test_other_routes_and_refusals(server):
