@@ -37,11 +37,14 @@ def load_set(text: str, names: Names | None) -> tuple[str, IdArray]:
     if names is not None:
         values = find_named(f"set {name}", [str(value) for value in values], names)
     try:
-        return name, np.array([int(value) for value in values], np.int64)
+        ids = np.array([int(value) for value in values], np.int64)
     except ValueError:
         raise BadInput(f"{path} holds names: give --names, too, or ids, one a line") from None
     except OverflowError:
-        raise BadInput(f"{path} holds a number that no class has: give ids from 0 on") from None
+        ids = np.array([-1])
+    if ids.min(initial=0) < 0:
+        raise BadInput(f"{path} holds a number that no class has: give ids from 0 on")
+    return name, ids
 
 
 def find_named(what: str, texts: list[str], names: Names) -> Any:

@@ -41,6 +41,7 @@ def test_files_that_hold_no_set(tmp_path):
     (tmp_path / "some.json").write_text("{}", "utf-8")
     with pytest.raises(BadInput, match="JSON list"):
         load_set(f"few={tmp_path / 'some.json'}", None)
-    (tmp_path / "some.json").write_text(str([1 << 80]), "utf-8")
-    with pytest.raises(BadInput, match="a number that no class has: give ids from 0 on"):
-        load_set(f"few={tmp_path / 'some.json'}", None)
+    for number in (1 << 80, -1):
+        (tmp_path / "some.json").write_text(str([2, number]), "utf-8")
+        with pytest.raises(BadInput, match="a number that no class has: give ids from 0 on"):
+            load_set(f"few={tmp_path / 'some.json'}", None)
