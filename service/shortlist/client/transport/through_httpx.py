@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,7 +32,7 @@ class HttpxBase:
         """Turn a connection that fails or times out into Unreachable, in one sentence."""
         try:
             yield
-        except httpx.TimeoutException as error:
+        except (httpx.TimeoutException, TimeoutError) as error:
             raise make_timeout_error(self.url, self.timeout) from error
         except httpx.HTTPError as error:
             raise make_connection_error(self.url, error) from error
@@ -47,15 +49,15 @@ class HttpxTransport(HttpxBase):
 
     def send(self, request: Request) -> Response:
         """The response to a request, which is sent again where the connection ended; raises Unreachable."""
-        http = self.choose_http()
+        http, deadline = self.choose_http(), time.monotonic() + self.timeout
         message = build_message(http, request)
         with self.explain_errors():
             try:
-                return convert_response(http.send(message))
+                return receive(http, message, deadline)
             except httpx.RemoteProtocolError:
                 if not request.is_safe:
                     raise
-                return convert_response(http.send(message))
+                return receive(http, message, deadline)
 
     def choose_http(self) -> httpx.Client:
         """What has the connections of this process: in a forked one those that were open are its parent's."""
@@ -84,12 +86,13 @@ class AsyncHttpxTransport(HttpxBase):
         http = self.choose_http()
         message = build_message(http, request)
         with self.explain_errors():
-            try:
-                return convert_response(await http.send(message))
-            except httpx.RemoteProtocolError:
-                if not request.is_safe:
-                    raise
-                return convert_response(await http.send(message))
+            async with asyncio.timeout(self.timeout):  # httpx's own is for each read
+                try:
+                    return convert_response(await http.send(message))
+                except httpx.RemoteProtocolError:
+                    if not request.is_safe:
+                        raise
+                    return convert_response(await http.send(message))
 
     def choose_http(self) -> httpx.AsyncClient:
         """What has the connections of this event loop: those of another cannot be used, nor closed, here."""
@@ -118,6 +121,17 @@ def build_message(http: httpx.Client | httpx.AsyncClient, request: Request) -> h
     return http.build_request(
         request.method, request.path, content=request.content or None, headers=dict(request.headers)
     )
+
+
+def receive(http: httpx.Client, message: httpx.Request, deadline: float) -> Response:
+    """Send a request and read the response, piece by piece until the deadline: httpx's timeout is for each read."""
+    pieces = []
+    with contextlib.closing(http.send(message, stream=True)) as response:
+        for piece in response.iter_bytes():
+            pieces.append(piece)
+            if time.monotonic() > deadline:
+                raise httpx.ReadTimeout("the whole response took too long", request=message)
+    return Response(response.status_code, response.headers, b"".join(pieces))
 
 
 def convert_response(response: httpx.Response) -> Response:

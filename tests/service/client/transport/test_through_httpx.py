@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import shortlist
 from shortlist.client.transport.through_httpx import AsyncHttpxTransport, HttpxTransport
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, Unreachable
 
-from tests.support.servers.clients import ScriptedServer, respond
+from tests.support.servers.clients import ScriptedServer, open_client, respond
 
 MODELS = respond(b'{"models": []}')
 
@@ -90,3 +92,17 @@ def test_one_event_loop_after_another(tmp_path):
         )
         assert (process.stdout, process.returncode) == ("[[], []]\n" * 3, 0)
         assert [number for number, _, _ in server.requests] == [1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["httpx", "async httpx"])
+def test_the_timeout_is_for_a_whole_response(tmp_path, kind):
+    """Each piece comes in time."""
+    steps = [step for number in range(len(MODELS)) for step in (0.05, MODELS[number : number + 1])]
+    with (
+        ScriptedServer(tmp_path, lambda _: [MODELS[:-14], *steps[-28:]]) as server,
+        contextlib.closing(open_client(kind, server, timeout=0.3)) as client,
+    ):
+        start = time.monotonic()
+        with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
+            client.models()
+        assert time.monotonic() - start < 0.6
