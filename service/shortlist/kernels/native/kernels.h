@@ -24,6 +24,8 @@ struct int8_columns {
     int64_t blocks, lines;
 };
 
+enum { HEADER_LINES = 3 }; /* of a block's previews: scales of int8 weights and of those of 2 bits, raises */
+
 /* A head of plan `grouped`: groups hold blocks of at most 16 classes; positions count classes group by group.
  *
  * A block of weights is [lines, 16, 4] uint8: a line holds four columns of sixteen rows, each 128 larger than it is.
@@ -42,8 +44,8 @@ struct grouped {
     const int64_t *group_blocks;   /* [groups + 1], at which block each group begins */
     const int32_t *firsts;         /* [blocks], positions of their first classes */
     const int32_t *filled;         /* [blocks], how many classes */
-    const uint8_t *previews;       /* [blocks, 3 + preview_lines + coarse_lines, 64]: two lines of scales, one of what
-                                    * is added to previews in units of the row's scale, weights in int8 and in 2 bits */
+    const uint8_t *previews;       /* [blocks, HEADER_LINES + preview_lines + coarse_lines, 64]: raises are added to
+                                    * previews in units of the row's scale; weights in int8, then in 2 bits */
     const uint8_t *fine_previews;  /* [blocks, fine_lines, 64], weights in 2 bits of the other columns */
     const float *bias;             /* [blocks, 16] or NULL */
     const int64_t *order;          /* [classes], ids by position */
@@ -61,7 +63,7 @@ struct grouped {
 /* How far one look of a search goes, in classes: the plan's settings of these names. full_view: k or more. */
 struct grouped_limits {
     int64_t opened, previewed, candidates, full_view;
-    float raise_share; /* of what is added to previews */
+    float raise_share; /* of the raises of previews */
 };
 
 enum { EFFORT_FEATURES = 14 };

@@ -11,7 +11,6 @@
 
 enum {
     PREFETCH_BLOCKS = 16, /* how many ahead of the current one */
-    HEADER_LINES = 3,     /* of a block's record: scales of its int8 weights and of those of 2 bits, and raises */
 };
 #define MIN_ROW_SCALE 1e-30f /* of the units that biases are taken in, so that none becomes infinite */
 
