@@ -40,7 +40,7 @@ static float *make_floats(int64_t count) {
 }
 
 static uint8_t *make_lines(int64_t lines) {
-    uint8_t *bytes = allocate(lines * LINE_BYTES), extreme = pick(0, 4) == 0;
+    uint8_t *bytes = allocate((lines ? lines : 1) * LINE_BYTES), extreme = pick(0, 4) == 0;
     for (int64_t i = 0; i < lines * LINE_BYTES; i++) bytes[i] = extreme ? 255 * pick(0, 1) : pick(0, 255);
     return bytes;
 }
