@@ -1,5 +1,6 @@
+import pytest
 import torch
-from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
+from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
 
 
 def test_what_was_saved_is_loaded_by_the_same_training_alone(tmp_path):
@@ -21,3 +22,24 @@ def test_without_a_path_nothing_is_kept(tmp_path):
     save_checkpoint(None, "seed 0", {})
     assert load_checkpoint(None, "seed 0") is None
     assert load_checkpoint(tmp_path / "absent.pt", "seed 0") is None
+
+
+def test_other_options_values_or_shapes_are_another_training():
+    data = torch.arange(6.0).reshape(2, 3), torch.tensor([0, 1])
+    name = name_training("seed 0", *data)
+    assert name_training("seed 0", data[0].clone(), data[1].clone()) == name
+    others = [(data[0] + 1, data[1]), (data[0].reshape(3, 2), data[1]), (data[0], None)]
+    names = {name, name_training("seed 1", *data), *(name_training("seed 0", *other) for other in others)}
+    assert len(names) == 5
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 and no more"])
+def test_a_file_that_torch_did_not_write_is_refused(tmp_path, content):
+    (tmp_path / "state.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"state\.pt is no whole file of torch"):
+        load_checkpoint(tmp_path / "state.pt", "seed 0")
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_training(tmp_path):
+    with pytest.raises(ValueError, match="make its folder"):
+        load_checkpoint(tmp_path / "absent" / "state.pt", "seed 0")

@@ -24,6 +24,7 @@ from shortlist_exporter.graphs.screen import write_graphs
 from shortlist_exporter.inputs.sources import Dense
 
 from .base import DenseMethod, Fitted, Options, check_width, parse_options, shuffle_rows
+from .supervised import translate_errors
 
 BACKGROUND_CHUNK_ROWS = 256
 BACKGROUND_CLASSES = 1000  # of a context, the most probable ones
@@ -72,15 +73,16 @@ class L2sMethod(DenseMethod):
         check_options(method_options, dense, len(contexts))
         rows = torch.from_numpy(contexts)
         best = find_best_classes(dense.module, rows, method_options.depth, progress)
-        screen = train_screen(
-            rows,
-            best,
-            make_screen_options(method_options, seed),
-            choose_always(method_options, best),
-            progress,
-            Path(method_options.checkpoint) if method_options.checkpoint else None,
-            measure_background(dense, rows, method_options.background, seed, progress),
-        )
+        with translate_errors():
+            screen = train_screen(
+                rows,
+                best,
+                make_screen_options(method_options, seed),
+                choose_always(method_options, best),
+                progress,
+                Path(method_options.checkpoint) if method_options.checkpoint else None,
+                measure_background(dense, rows, method_options.background, seed, progress),
+            )
         stage = fit_second_stage(method_options, dense, rows)
         module = ScreenedSoftmax(dense.module, screen.vectors, screen.sets, method_options.probes, stage)
         if method_options.tail_rank:

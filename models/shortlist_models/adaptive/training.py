@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
+from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
 from shortlist_models.progress import Progress, quiet
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # contexts [B, d], targets [B] -> mean negative log-likelihood, nats
@@ -37,15 +37,15 @@ def train_head(
 ) -> list[float]:
     """Train `module` in place on `contexts` [n, d] and `targets` [n] int64; returns each epoch's mean loss, in nats.
 
-    loss: of a batch. checkpoint: a file written after every epoch; a training with the same shapes and options goes on
-    from it and ends with the same weights.
+    loss: of a batch. checkpoint: a file written after every epoch; a training of the same examples, shapes and options
+    goes on from it and ends with the same weights. Raises ValueError for a file that is none.
     """
     generator = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.Adam(module.parameters(), lr=options.learning_rate)
     steps = options.epochs * -(-len(contexts) // options.batch)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
     parts: dict[str, Any] = {"module": module, "optimizer": optimizer, "schedule": schedule}
-    fingerprint = f"{options} {describe_shapes(module)}"
+    fingerprint = name_training(f"{options} {describe_shapes(module)}", contexts, targets)
     history = resume_training(load_checkpoint(checkpoint, fingerprint), parts, generator)
     module.train()
     for epoch in range(len(history), options.epochs):

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
+from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
 from shortlist_models.full import FullSoftmax
 from shortlist_models.progress import Progress, quiet
 
@@ -45,7 +45,7 @@ def train(
     """Train a DSSoftmax from a dense softmax; raises ValueError for options or targets that cannot work.
 
     validation: examples that only measure accuracy after every round. checkpoint: a file written after every round; a
-    training with the same options goes on from it and ends with the same module.
+    training of the same layer, examples and options goes on from it and ends with the same module.
     """
     check_training(options, examples)
     run = Run(dense, examples, validation.with_hard_targets(), options, module_options or DSOptions())
@@ -73,6 +73,7 @@ class Run:
         self.dense_bytes = 4 * (dense.weight.numel() + len(dense.weight)) * 4  # weights, gradients, two moments
         self.module = DSSoftmax.from_dense(dense, module_options).to(options.device)
         self.result = TrainingResult(self.module)
+        self.fingerprint = self.describe_training(dense)
         self.optimizer = self.make_optimizer()
         self.sample = examples.contexts[:CLONING_SAMPLE_ROWS].to(options.device)
         self.stage, self.stage_rounds, self.tuning_rounds_done, self.rows_seen, self.allocated_bytes = 0, 0, 0, 0, 0
@@ -272,11 +273,11 @@ class Run:
             "notices": self.result.notices,
             "peak_bytes": self.result.peak_bytes,
         }
-        save_checkpoint(path, self.describe_training(), state)
+        save_checkpoint(path, self.fingerprint, state)
 
     def resume(self, path: Path | None) -> None:
         """Take up the state at `path`; nothing changes where there is none, or one of other options or sizes."""
-        state = load_checkpoint(path, self.describe_training())
+        state = load_checkpoint(path, self.fingerprint)
         if state is None:
             return
         self.module = DSSoftmax.from_state(state["module"], self.module.classes, self.module.options)
@@ -288,8 +289,9 @@ class Run:
         self.stage, self.stage_rounds, self.tuning_rounds_done, self.rows_seen = state["position"]
         self.result = TrainingResult(self.module, state["history"], state["notices"], state["peak_bytes"])
 
-    def describe_training(self) -> str:
-        """Options and sizes in one string: a checkpoint of another training has another one."""
+    def describe_training(self, dense: FullSoftmax) -> str:
+        """Options and data in one string: a checkpoint of another training has another one."""
         options = replace(self.module.options, lasso=0.0, expert_lasso=0.0)
-        rows, dim = self.examples.contexts.shape
-        return f"{self.options} {options} {rows} x {dim}, {self.module.classes} classes"
+        targets = self.examples.targets if isinstance(self.examples.targets, Tensor) else None
+        data = self.examples.contexts, targets, dense.weight, dense.bias
+        return name_training(f"{self.options} {options}", *data)

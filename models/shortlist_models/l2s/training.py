@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shortlist_models.checkpoint import load_checkpoint, save_checkpoint
+from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
 from shortlist_models.progress import Progress, quiet
 
 from .candidate_sets import Background, BestClasses, ScreenOptions, choose_candidate_sets, make_indicator
@@ -106,14 +106,15 @@ def train_screen(
     """Algorithm 1: spherical k-means, then rounds of gradient steps on (8) and of the knapsack (7).
 
     contexts: [n, d]. best: their exact best classes. always: [m] ids that every set holds. background: what sets are
-    filled up with. checkpoint: a file written after every round; a training with the same options goes on from it and
-    ends with the same screen.
+    filled up with. checkpoint: a file written after every round; a training of the same contexts and options goes on
+    from it and ends with the same screen. Raises ValueError for a file that is none.
     """
     run = Run(contexts, best, options, always, background)
-    run.start(load_checkpoint(checkpoint, repr(options)), progress)
+    fingerprint = name_training(repr(options), contexts, best.ids, always)
+    run.start(load_checkpoint(checkpoint, fingerprint), progress)
     while run.rounds_done < options.rounds:
         run.run_round(progress)
-        save_checkpoint(checkpoint, repr(options), run.state())
+        save_checkpoint(checkpoint, fingerprint, run.state())
     return run.screen
 
 

@@ -162,6 +162,15 @@ def test_the_same_seed_gives_the_same_screen_and_a_checkpoint_resumes_to_it(tmp_
     assert all(torch.equal(a, b) for a, b in zip(again.sets, whole.sets, strict=True))
 
 
+def test_a_checkpoint_of_other_contexts_is_not_taken(tmp_path):
+    contexts, labels = make_problem()
+    options, path = ScreenOptions(clusters=6, budget=12, rounds=2, epochs=1), tmp_path / "state.pt"
+    train_screen(contexts, labels, options, checkpoint=path)
+    others = contexts.flip(0)
+    again = train_screen(others, labels, options, checkpoint=path)
+    assert torch.equal(again.vectors, train_screen(others, labels, options).vectors)
+
+
 def test_scaling_keeps_the_choice_and_sets_the_confidence():
     contexts, _ = make_problem()
     start = spherical_kmeans(contexts, 7, 0)
