@@ -75,11 +75,14 @@ def cut_layer(dense: Dense, part: ClassRange) -> Dense:
 
 
 def cut_request(request: Request, part: ClassRange, classes: int) -> Request:
-    """The request for one range of so many real classes: as for the whole, but nothing is promised of a part."""
+    """The request for one range of so many real classes: as for the whole, but nothing is promised of a part.
+
+    Sets hold classes of the whole layer: `copy_sets` puts them beside all shards.
+    """
     labels = None if request.labels is None else request.labels[part.start : part.stop]
     ids = np.arange(part.start, part.stop)
     names = None if request.names is None else Names.make(request.names.read(ids).tolist())
-    return replace(limit_classes(request, classes), promise={}, labels=labels, names=names)
+    return replace(limit_classes(request, classes), promise={}, labels=labels, names=names, sets={})
 
 
 def copy_sets(bundle: Bundle, out: Path) -> None:

@@ -6,14 +6,16 @@ import json
 
 import numpy as np
 import pytest
+from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 from shortlist.fleet.shards.ranges import ClassRange
+from shortlist.fleet.shards.sharded_head import ShardedHead
 from shortlist_exporter.export.shard import cut_layer, export_shards
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.heads import adaptive
-from tests.support.layers import CLASSES, make_contexts, run_cli
+from tests.support.layers import CLASSES, make_contexts, make_dense, make_head, run_cli
 
 
 def test_a_layer_is_cut_with_its_bias_and_its_padding():
@@ -59,3 +61,15 @@ def test_heads_that_are_their_own_reference_are_refused(tmp_path):
     head = adaptive.make(tmp_path, method, options)
     with pytest.raises(BadInput, match="all classes together"):
         export_shards(Bundle(head.folder), 2, tmp_path / "shards")
+
+
+@pytest.mark.slow
+def test_sets_of_the_export_are_those_of_all_shards_and_of_none_alone(tmp_path):
+    sets = {"odd": np.arange(1, CLASSES, 2), "low": np.arange(5)}
+    whole, contexts = make_head(tmp_path, make_dense(), method="full", options={}, sets=sets), make_contexts().contexts
+    shards = export_shards(Bundle(whole.folder), 2, tmp_path / "shards", threads=1)
+    assert not any(list_set_names(tmp_path / "shards" / shard.name / "1" / SETS_FOLDER) for shard in shards)
+    head = ShardedHead.open(tmp_path / "shards", threads=1)
+    for name in sets:
+        expected = whole.topk(contexts[:2], 9, within=name)
+        assert np.array_equal(head.topk(contexts[:2], 9, within=name).ids, expected.ids)
