@@ -189,8 +189,8 @@ class Head(SampledHead):
         is_plain = bias is None and not (labels or risk or scores or names)
         answers, members = self.exact_answers if exact else self.row_answers, self.find_members(within, without)
         if is_plain and (answer := answer_rows(answers, contexts, k, allow, ban, members)) is not None:
-            own = self.manifest
-            return TopK(*answer, "exact") if exact else TopK(*answer, own.normalizer, promise=own.promise)
+            promise = None if exact else self.manifest.find_promise(self.manifest.normalizer, k)
+            return TopK(*answer, "exact" if exact else self.manifest.normalizer, promise=promise)
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
@@ -201,7 +201,7 @@ class Head(SampledHead):
         top.labels = None if label_array is None else read_labels(label_array, top.ids)
         top.names = None if name_table is None else name_table.read(top.ids)
         top.risk = top.complete_risk(self.manifest.classes) if risk else None
-        top.promise = self.manifest.find_promise(normalizer)
+        top.promise = self.manifest.find_promise(normalizer, k)
         return top
 
     def topk_by_plan(self, contexts: FloatArray, k: int) -> TopK:

@@ -31,6 +31,7 @@ from shortlist.errors import BundleError
 from .settings import (
     EXACT_PLANS,
     MAX_CLASSES,
+    MAX_EFFORT_K,
     MAX_NATS,
     SELF_REFERENCE_PLANS,
     SETTINGS,
@@ -234,9 +235,9 @@ class Manifest(Strict):
         settings = self.settings  # an attribute that pydantic lacks takes microseconds
         return settings.promise if isinstance(settings, GroupedSettings) else None
 
-    def find_promise(self, normalizer: str) -> float | None:
-        """The promise that an answer with this normalizer was searched by; None where its classes are proved."""
-        return None if normalizer in PROVED_NORMALIZERS else self.promise
+    def find_promise(self, normalizer: str, k: int) -> float | None:
+        """The promise that an answer of k classes was searched by; None where they are proved, or too many for one."""
+        return None if normalizer in PROVED_NORMALIZERS or k > MAX_EFFORT_K else self.promise
 
     def with_digest(self) -> Manifest:
         """This manifest with its digest filled in."""

@@ -9,13 +9,12 @@ from math import ceil
 import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
-from shortlist.bundle.settings import GroupedSettings
+from shortlist.bundle.settings import MAX_EFFORT_K, GroupedSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import (
     GROUPED_CANDIDATES_PER_K,
     GROUPED_EXACT_PER_K,
-    MAX_EFFORT_K,
     MOST_RAISED_K,
     Search,
     count_last_candidates,

@@ -34,7 +34,6 @@ MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would p
 MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 1.0, 2.0
 # The same of rows that are answered exactly, since they are over these odds after the last look: with lists over more.
 DOUBT_ODDS_PER_CLASS, MOST_DOUBT_ODDS, LIST_DOUBT_FACTOR = 2, 3, 2
-MAX_EFFORT_K = 256  # beyond it, loops take the last look alone
 EFFORT_FEATURES = 14  # of a look, as `describe_look` of native/grouped/effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
 MAX_LIMIT = np.iinfo(np.int32).max

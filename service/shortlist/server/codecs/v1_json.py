@@ -203,7 +203,7 @@ def encode_topk(
         "logprobs": make_json_list(top.logprobs),
         "scored": top.scored,
         "normalizer": top.normalizer,
-        **read_promise(manifest, top.normalizer),
+        **read_promise(manifest, top.normalizer, top.ids.shape[1]),
     }
     for name, read in texts.items():
         content[name] = make_json_list(top.ids, lambda ids, read=read: read(ids).tolist())  # type: ignore[misc]
@@ -227,7 +227,7 @@ def encode_beam_step(manifest: Manifest, step: BeamStep) -> EncodedResponse:
             "scores": step.scores,
             "logprobs": step.logprobs,
             "normalizer": step.normalizer,
-            **read_promise(manifest, step.normalizer),
+            **read_promise(manifest, step.normalizer, step.ids.shape[1]),
         }
     )
 

@@ -127,7 +127,7 @@ def make_binary_headers(text: bytes) -> Headers:
 def write_text(manifest: Manifest, request_id: str, entries: list[dict[str, Any]], result: Result) -> bytes:
     """The JSON of a response with the outputs that `entries` describe."""
     content: dict[str, Any] = {"id": request_id} if request_id else {}
-    promise = {} if isinstance(result, Scores) else read_promise(manifest, result.normalizer)
+    promise = {} if isinstance(result, Scores) else read_promise(manifest, result.normalizer, result.ids.shape[1])
     content |= {
         "model_name": manifest.name,
         "model_version": str(manifest.version),

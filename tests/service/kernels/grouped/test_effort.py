@@ -293,3 +293,7 @@ def test_answers_name_the_promise_that_they_were_searched_by(promise_head):
     assert [head.topk(rows, 5).promise for rows in (near, near[:1])] == [0.9, 0.9]
     assert head.topk(near[:1], 5, exact=True).promise is None
     assert promise_head.with_settings(promise=None).topk(near, 5).promise is None
+    assert [head.manifest.find_promise("estimated", k) for k in (256, 257)] == [
+        0.9,
+        None,
+    ]
