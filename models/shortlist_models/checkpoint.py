@@ -19,7 +19,7 @@ def name_training(options: str, *data: Tensor | None) -> str:
     for tensor in data:
         digest.update(repr(None if tensor is None else tuple(tensor.shape)).encode())
         if tensor is not None:
-            digest.update(memoryview(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()))
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return f"{options} {digest.hexdigest()}"
 
 
