@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from shortlist.fleet.processes.member import ANSWER_SECONDS
 from shortlist.server.metrics.prometheus import PHASES
 from shortlist.server.settings import ENVIRONMENT_PREFIX, Settings
 
@@ -82,6 +83,10 @@ def test_a_pod_drains_within_its_grace_and_is_seen_to_before_it_stops_accepting(
     assert settings.drain_delay >= 2 * probe["periodSeconds"] * probe["failureThreshold"]
     drain = settings.drain_delay + settings.drain_seconds
     assert pod["terminationGracePeriodSeconds"] >= drain + SHUTDOWN_SECONDS + CLEANUP_SECONDS
+
+
+def test_a_process_that_hangs_takes_no_pod_out_of_the_service(container):
+    assert container["readinessProbe"]["timeoutSeconds"] > ANSWER_SECONDS
 
 
 def test_pods_have_no_rights(pod, container):

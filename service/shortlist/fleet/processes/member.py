@@ -21,7 +21,7 @@ from .link import State
 from .views.metrics import Families, keep_counts, parse_families
 from .worker import run_worker
 
-ANSWER_SECONDS = 5.0  # for what takes no time; one that does not answer by then is left out
+ANSWER_SECONDS = 3.0  # for what takes no time; one that does not answer by then is left out
 
 Handle = Callable[["Member", str, Any], Awaitable[Any]]
 
@@ -92,14 +92,18 @@ class Member:
         return None if fields is None else Response.from_json(fields)
 
     async def respond_soon(self, request: Request) -> Response | None:
-        """The same of a request that takes no time; None where it does not answer."""
+        """The same of a request that takes no time; None where it does not answer, or falters: all would wait for it."""
+        if self.pulse.falters:
+            return None
         try:
             return await asyncio.wait_for(self.respond(request), ANSWER_SECONDS)
         except TimeoutError:
             return None
 
     async def read_counts(self) -> None:
-        """Read its metrics; where it does not answer, those that were read last stay."""
+        """Read its metrics; where it does not answer, or falters, those that were read last stay."""
+        if self.pulse.falters:
+            return
         try:
             content = await asyncio.wait_for(self.ask("metrics"), ANSWER_SECONDS)
         except (ChannelClosed, TimeoutError):
