@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 
 from shortlist.core.checks import cut
-from shortlist.errors import Overloaded
+from shortlist.errors import BundleError, Overloaded
 from shortlist.server.messages.responses import make_error_response
 
 from .channel import ChannelClosed
 from .exchange import Request, Response
-from .journal import LISTS_PATH, Journal
+from .journal import LISTS_PATH, LOAD_ENDING, Journal, has_ending
 from .member import Member
 
 MAX_WAITING_CHANGES = 16  # asked by clients
@@ -55,10 +55,10 @@ class Changes:
         response = await member.respond(request)
         if response is None:
             raise ChannelClosed
-        if not response.is_success:
+        if not (response.is_success or is_partly_done(request, response)):
             return response
         await asyncio.to_thread(self.journal.note, request, response)
-        responses = [await other.respond(request) for other in others]
+        responses = [response, *[await other.respond(request) for other in others]]
         await self.forget_lists([member, *others])
         return next((each for each in responses if each is not None and not each.is_success), response)
 
@@ -85,6 +85,11 @@ class Changes:
             for member in list_members():
                 with contextlib.suppress(ChannelClosed):
                     await member.ask(name, value)
+
+
+def is_partly_done(request: Request, response: Response) -> bool:
+    """Whether versions may be served now though others of the same model could not be loaded."""
+    return has_ending(request.path, (LOAD_ENDING,)) and response.status == BundleError.status
 
 
 def note_repetition(member: Member, request: Request, response: Response | None) -> None:

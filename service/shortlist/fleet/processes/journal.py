@@ -12,10 +12,11 @@ from .exchange import Request, Response
 
 VERBS_START = "/v2/"  # of paths whose ends say what is done; lists may be called anything
 SETTINGS_ENDINGS = ("/logging", "/setting")  # paths whose answer is every setting
-UNDOING_ENDINGS = ("/load", "/unregister")  # what was changed is again as at the start
+LOAD_ENDING = "/load"
+UNDOING_ENDINGS = (LOAD_ENDING, "/unregister")  # what was changed is again as at the start
 LISTS_PATH = "/v1/lists"
 COMPRESSION_LEVEL = 1  # of zlib: 16 MiB of ids take a quarter of a second, in a thread
-VERBS = ("/load", "/unload", "/register", "/unregister")  # ends of paths that name what they change before
+VERBS = (LOAD_ENDING, "/unload", "/register", "/unregister")  # ends of paths that name what they change before
 
 
 class Journal:

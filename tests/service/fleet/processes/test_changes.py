@@ -77,6 +77,24 @@ def test_what_is_not_repeated_is_logged(caplog):
     assert "it is full" in caplog.text
 
 
+def load_with(status):
+    """The response of all processes to a load that the first answers with a status, and what the second did."""
+    changes, second = Changes(), Member("a")
+    load = Request("POST", "/v2/repository/models/lm/load", b"", [], b"", ("", 0))
+    response = asyncio.run(changes.change(load, Member("a", status=status), lambda: [second]))
+    return response.status, second.changes
+
+
+def test_a_load_of_which_some_versions_failed_is_done_by_all():
+    """The others would answer by other versions for good, or not at all where the model was unloaded."""
+    assert load_with(500) == (500, ["/v2/repository/models/lm/load"])
+
+
+@pytest.mark.parametrize("status", [404, 429])
+def test_a_load_that_one_process_refuses_no_other_is_asked_for(status):
+    assert load_with(status) == (status, [])
+
+
 @pytest.mark.parametrize(("name", "value"), [("change", put("a").to_json()), ("rolled_back", ["lm", 1, "it is worse"])])
 def test_who_joins_while_a_change_waits_for_its_turn_does_it_too(tmp_path, name, value):
     async def run():
