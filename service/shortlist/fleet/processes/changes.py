@@ -77,7 +77,15 @@ class Changes:
             await self.forget_lists(list_others())
             for request in self.journal.list_requests():
                 note_repetition(member, request, await member.respond(request))
+            with contextlib.suppress(ChannelClosed):
+                for fields in list(self.journal.roll_backs.values()):
+                    await member.ask("roll_back", fields)
             member.joined = True
+
+    async def roll_back(self, fields: list[Any], list_others: ListMembers) -> None:
+        """Have processes roll a version back that one of them has, and those that come later."""
+        self.journal.note_roll_back(fields)
+        await self.ask_each("roll_back", fields, list_others)
 
     async def ask_each(self, name: str, value: Any, list_members: ListMembers) -> None:
         """Have processes do something one after the other, so that only one at a time holds two versions."""

@@ -1,9 +1,10 @@
-"""What was changed by request while the server ran, as a process that begins later has to be told it."""
+"""What was changed by request or rolled back while the server ran: what a process that begins later is told."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Collection
+from typing import Any
 
 from shortlist.server.access.policy import AUTHORIZATION
 from shortlist.server.messages.headers import CONTENT_LENGTH
@@ -15,6 +16,7 @@ SETTINGS_ENDINGS = ("/logging", "/setting")  # paths whose answer is every setti
 LOAD_ENDING = "/load"
 UNDOING_ENDINGS = (LOAD_ENDING, "/unregister")  # what was changed is again as at the start
 LISTS_PATH = "/v1/lists"
+MODELS_PATH = "/v2/repository/models"
 COMPRESSION_LEVEL = 1  # of zlib: 16 MiB of ids take a quarter of a second, in a thread
 VERBS = (LOAD_ENDING, "/unload", "/register", "/unregister")  # ends of paths that name what they change before
 
@@ -27,6 +29,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.requests: dict[str, Request] = {}  # by what they change; bodies are compressed
+        self.roll_backs: dict[tuple[str, int], list[Any]] = {}  # as they were told, by model and version
 
     def note(self, request: Request, response: Response) -> None:
         """Note a change that was done.
@@ -34,6 +37,7 @@ class Journal:
         Settings are changed one by one, but an answer holds all of them, so that it stands for all changes before it.
         """
         subject = name_subject(request.path)
+        self.forget_roll_backs(subject)
         for other in [other for other in self.requests if other == subject or other.startswith(f"{subject}/")]:
             del self.requests[other]
         if has_ending(request.path, SETTINGS_ENDINGS):
@@ -41,6 +45,16 @@ class Journal:
             self.requests[subject] = pack(request._replace(body=response.body, headers=headers))
         elif request.method != "DELETE" and not has_ending(request.path, UNDOING_ENDINGS):
             self.requests[subject] = pack(request)
+
+    def note_roll_back(self, fields: list[Any]) -> None:
+        """Note a version that was rolled back; fields: its model's name and its number come first."""
+        self.roll_backs[fields[0], fields[1]] = fields
+
+    def forget_roll_backs(self, subject: str) -> None:
+        """Forget those of a model that is loaded by request: its versions are served, whatever became of them."""
+        gone = [place for place in list(self.roll_backs) if f"{MODELS_PATH}/{place[0]}" == subject]
+        for place in gone:
+            del self.roll_backs[place]
 
     def keep_lists(self, names: Collection[str]) -> None:
         """Forget all lists but those of these names: the processes have forgotten them, too."""

@@ -233,7 +233,7 @@ class Supervisor:
         elif name == "metrics":
             return (await self.render_metrics()).decode()
         elif name == "rolled_back":
-            await self.changes.ask_each("roll_back", value, list_others)
+            await self.changes.roll_back(value, list_others)
         return None
 
     def list_members(self) -> list[Member]:

@@ -18,6 +18,7 @@ from shortlist.errors import ShortlistError
 from shortlist.runtime.memory import give_back_memory, separate_large_arrays
 from shortlist.runtime.shared_tables import share_tables_in
 from shortlist.server.app import create_app
+from shortlist.server.lifecycle.arrivals import digest_signature
 from shortlist.server.models import Model
 from shortlist.server.settings import Settings
 from shortlist.server.transport.gateway import Gateway
@@ -149,7 +150,7 @@ class Worker(Server):
 
     def tell_roll_back(self, model: Model, reason: str) -> None:
         """Have the other processes roll the same version back."""
-        self.link.tell("rolled_back", [model.name, model.version, reason])
+        self.link.tell("rolled_back", [model.name, model.version, reason, digest_signature(model.folder)])
 
     async def respond(self, fields: list[Any]) -> Any:
         """This process's response to a request that another one got, and has let through."""
@@ -171,11 +172,11 @@ class Worker(Server):
         await self.service.changes.update_all()
 
     async def roll_back(self, fields: list[Any]) -> None:
-        """Roll a version back that another process has found to be worse than it promised."""
-        name, version, reason = fields
+        """Roll a version back that another process has found to be worse, unless its files are others by now."""
+        name, version, reason, signature = fields
         table = self.service.models.by_name.get(name)
         model = None if table is None else table.by_number.get(version)
-        if model is not None and model.state == "ready":
+        if model is not None and model.state == "ready" and digest_signature(model.folder) == signature:
             await self.service.changes.roll_back(model, reason)
 
     async def drain_soon(self, _: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -27,6 +28,11 @@ def take_signature(folder: Path) -> Signature:
         return frozenset((entry.path, take_stamp(Path(entry.path))) for entry in walk_tree(folder))
     except OSError:  # a folder that goes away meanwhile
         return frozenset()
+
+
+def digest_signature(folder: Path) -> str:
+    """The signature of a folder as a short text, as another process takes it of the same files."""
+    return hashlib.sha256(repr(sorted(take_signature(folder))).encode()).hexdigest()
 
 
 def is_complete(folder: Path) -> bool:

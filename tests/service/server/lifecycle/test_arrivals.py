@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from shortlist.bundle.manifest import MANIFEST_FILE, read_manifest
-from shortlist.server.lifecycle.arrivals import Arrivals, is_complete
+from shortlist.server.lifecycle.arrivals import Arrivals, digest_signature, is_complete
 
 SECONDS = 30
 
@@ -63,3 +63,11 @@ def test_folders_that_are_gone_are_forgotten(tmp_path, arrivals):
     assert not any(arrivals.has_arrived(folder) for folder in folders)
     arrivals.forget_gone(tmp_path / "lm", [folders[1]])
     assert list(arrivals.sightings) == folders[1:]
+
+
+def test_the_digest_of_a_signature_is_that_of_the_same_files_alone(tmp_path):
+    (tmp_path / "some").write_bytes(b"1")
+    digest = digest_signature(tmp_path)
+    assert digest_signature(tmp_path) == digest
+    (tmp_path / "some").write_bytes(b"12")
+    assert digest_signature(tmp_path) != digest
