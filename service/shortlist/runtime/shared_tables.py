@@ -9,6 +9,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
+import tempfile
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +20,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.errors import StorageFull
+
+FOLDER_PREFIX = "shortlist-tables-"
+YOUNG_SECONDS = 10.0  # a folder that was made later may belong to a server that has not locked it yet
+
 Table = TypeVar("Table", bound=npt.NDArray[Any])
 
 
@@ -24,6 +32,37 @@ class SharedFolder:
     """The folder of this process, None for tables of its own."""
 
     path: Path | None = None
+
+
+@contextlib.contextmanager
+def make_tables_folder() -> Iterator[Path]:
+    """A folder below TMPDIR for the tables of one server, which goes at the end.
+
+    What servers have left there that were killed goes first: else each would leave its tables for good.
+    """
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        with contextlib.suppress(OSError):  # one that is in use, another user's, or gone by now
+            remove_left_folder(folder)
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as name, hold_folder(Path(name)):
+        yield Path(name)
+
+
+def remove_left_folder(folder: Path) -> None:
+    """Remove the folder of a server that was killed; raises OSError where one may still use it."""
+    with hold_folder(folder):
+        if time.time() - folder.stat().st_mtime > YOUNG_SECONDS:
+            shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def hold_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder alone among all servers; raises OSError where another one holds it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def share_tables_in(folder: Path | None) -> None:
@@ -51,11 +90,21 @@ def share_table(digest: str, name: str, lay_out: Callable[[], Table]) -> Table:
 
 
 def write_table(path: Path, table: npt.NDArray[Any]) -> None:
-    """Put a table into a file at once: who is ended meanwhile leaves nothing that others would map."""
+    """Put a table into a file at once: who is ended meanwhile leaves nothing that others would map.
+
+    Raises StorageFull.
+    """
     part = path.with_suffix(f".{os.getpid()}")
-    with part.open("wb") as file:
-        np.save(file, table)
-    part.rename(path)
+    try:
+        with part.open("wb") as file:
+            np.save(file, table)
+        part.rename(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageFull(
+            f"a table of {table.nbytes} bytes that processes share cannot be written to {path.parent} "
+            f"({error.strerror or 'no room'}): make room there, or name a larger folder by TMPDIR"
+        ) from error
 
 
 @contextlib.contextmanager

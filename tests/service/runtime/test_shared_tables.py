@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
+import tempfile
 
 import numpy as np
 import pytest
 import shortlist
+from shortlist.errors import StorageFull
 from shortlist.kernels.primitives.layout import LINE_BYTES
-from shortlist.runtime.shared_tables import share_table, share_tables_in
+from shortlist.runtime import shared_tables
+from shortlist.runtime.shared_tables import FOLDER_PREFIX, make_tables_folder, share_table, share_tables_in
 
 from tests.support.heads import grouped
 
@@ -64,6 +67,43 @@ def test_what_an_ended_process_had_begun_is_not_read(folder):
     (folder / "bundle-codes.12345").write_bytes(b"half a table")
     (folder / "bundle-codes.lock").touch()
     assert share_table("bundle", "codes", lambda: np.ones(3)).all()
+
+
+def test_a_folder_without_room_is_named_and_nothing_is_left_in_it(folder, monkeypatch):
+    monkeypatch.setattr(np, "save", lambda file, table: file.write(b"half a table") and open_full())
+    with pytest.raises(StorageFull, match=rf"a table of 24 bytes .* {folder} \(No space left on device\): make room"):
+        share_table("bundle", "codes", lambda: np.ones(3))
+    assert [path.suffix for path in folder.iterdir()] == [".lock"]
+
+
+def open_full():
+    with open("/dev/full", "wb", buffering=0) as file:
+        file.write(b"1")
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder in which servers make theirs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_killed_server_left_goes_as_another_begins(temporary, monkeypatch):
+    monkeypatch.setattr(shared_tables, "YOUNG_SECONDS", -1.0)
+    left, other = temporary / f"{FOLDER_PREFIX}left", temporary / "shortlist-other"
+    for each in (left, other):
+        each.mkdir()
+        (each / "codes.npy").touch()
+    with make_tables_folder() as first, make_tables_folder() as second:
+        assert set(temporary.iterdir()) == {first, second, other}
+    assert list(temporary.iterdir()) == [other]
+
+
+def test_a_folder_that_was_just_made_stays(temporary):
+    made = temporary / f"{FOLDER_PREFIX}made"
+    made.mkdir()
+    with make_tables_folder():
+        assert made.exists()
 
 
 def hold_table(path, values, laid_out, wait):

@@ -17,12 +17,12 @@ import logging
 import multiprocessing
 import signal
 import socket
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from shortlist.runtime.shared_tables import make_tables_folder
 from shortlist.runtime.threads import count_available_threads
 from shortlist.server.settings import Settings
 from shortlist.server.transport.process import ignore_signal, make_log_handler, open_listeners
@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 def serve_processes(settings: Settings) -> int:
     """Serve by several processes until SIGTERM or Ctrl-C; returns the exit code. Raises BadInput."""
     logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
-    with tempfile.TemporaryDirectory(prefix="shortlist-") as tables:
-        return asyncio.run(Supervisor(settings, Path(tables)).run())
+    with make_tables_folder() as tables:
+        return asyncio.run(Supervisor(settings, tables).run())
 
 
 class Supervisor:
