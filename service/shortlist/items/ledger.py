@@ -116,12 +116,16 @@ class Ledger:
         self.start = start
 
     def attach(self, overlay: ItemOverlay) -> None:
-        """Show all changes to a version, now and from now on; raises BundleError where the log begins after it."""
+        """Show all changes to a version, now and from now on.
+
+        Raises BundleError where the log begins after it, StorageFull where the log was moved away.
+        """
         if overlay.position < self.start.position:
             raise BundleError(
                 f"{self.path} begins after change {self.start.position} and this version holds changes up to "
                 f"{overlay.position}: export it again, or serve a newer one"
             )
+        self.file.check_place()
         end = self.replay(overlay, 0)
         with self.turn(), self.applying:
             self.replay(overlay, end)
@@ -240,8 +244,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Write to the log alone, once all that others wrote is read."""
+        """Write to the log alone, once all that others wrote is read; raises StorageFull where it was moved away."""
         with self.writing:
+            self.file.check_place()
             if self.shared is None:
                 yield
                 return

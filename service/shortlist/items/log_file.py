@@ -91,6 +91,13 @@ class LogFile:
                     self.cut_torn_end()
                 flush_folder(path.parent)
 
+    def check_place(self) -> None:
+        """Raise StorageFull where the log is not at its path any more: what is written would be gone with it."""
+        if not is_at(self.file, self.path):
+            raise StorageFull(
+                f"{self.path} was moved or removed while this server writes it: put it back, or start the server again"
+            )
+
     def share(self) -> None:
         """Let other processes open it too."""
         fcntl.flock(self.file, fcntl.LOCK_SH)

@@ -57,7 +57,8 @@ class ItemStore:
                 ledger = self.ledgers[manifest.name] = Ledger(log, start, through, shared=self.shared)
         if (ledger.start.dim, ledger.start.names) != (manifest.dim, head.names is not None):
             raise BundleError(
-                f"{ledger.path} holds changes of items with other vectors or names than {head.folder}: move it away"
+                f"{ledger.path} holds changes of items with other vectors or names than {head.folder}: "
+                "stop the server, move the log away, and start it again"
             )
         return ledger
 

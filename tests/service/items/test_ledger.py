@@ -124,6 +124,21 @@ def test_more_changed_items_than_a_search_bears_are_refused(bundle, tmp_path, mo
         ledger.submit(ItemBatch.make([], np.empty((0, DIM), np.float32), ["a"]))
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_log_that_was_moved_takes_no_changes_until_it_is_back(bundle, tmp_path, shared):
+    """What is written to it would be acknowledged, and missing after the next start."""
+    ledger, overlay = open_ledger(bundle, tmp_path, shared=shared)
+    ledger.submit(make_batch("n0")).result()
+    ledger.path.rename(tmp_path / "away")
+    with pytest.raises(StorageFull, match=r"lm.items was moved or removed while .*: put it back, or start the server"):
+        ledger.submit(make_batch("n1")).result()
+    with pytest.raises(StorageFull, match="was moved or removed"):
+        ledger.attach(overlay)
+    (tmp_path / "away").rename(ledger.path)
+    assert ledger.submit(make_batch("n1")).result().position == 2
+    ledger.close()
+
+
 def test_biases_and_keys_come_back_from_the_log():
     batch = ItemBatch.make(
         ["ü", "b"],
