@@ -119,9 +119,13 @@ def find_place(labels: Labels) -> Place:
 
 
 def list_places(families: Families) -> set[Place]:
-    """The versions that are served, and what series of none have; `unknown` models are of none, too."""
+    """The versions that are served, and what series of none have; `unknown` models are of none, too.
+
+    Changes of items are counted by model alone, for as long as a process has the model's log.
+    """
     served = {find_place(labels) for labels in find_values(families, MODELS, MODELS)}
-    return served | {(None, None), ("unknown", "unknown")}
+    places = {find_place(labels) for family in families.values() for _, labels in family.series}
+    return served | {place for place in places if place[1] is None} | {(None, None), ("unknown", "unknown")}
 
 
 class Snapshot(Collector):

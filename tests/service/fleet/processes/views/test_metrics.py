@@ -84,6 +84,16 @@ def test_versions_that_nobody_serves_are_dropped():
     assert values['shortlist_requests_total{code="200",model="lm",version="2"}'] == 3
 
 
+def test_counts_of_a_model_without_a_version_stay_while_a_process_has_some():
+    registry = CollectorRegistry()
+    changes = Counter("shortlist_item_changes", "i", ["model"], registry=registry)
+    changes.labels("lm").inc(5)
+    process = parse_families(read_families(registry))
+    values = read(merge_families([process, keep_places(keep_counts(process), list_places(process))]))
+    assert values['shortlist_item_changes_total{model="lm"}'] == 10
+    assert not any(keep_places(keep_counts(process), list_places(make_process()))["shortlist_item_changes"].series)
+
+
 def test_nan_is_sent_as_nothing():
     content = [["x", "gauge", "text", [["x", {}, None]]]]
     assert math.isnan(parse_families(content)["x"].series["x", ()])
