@@ -85,6 +85,8 @@ class Channel:
         """Answer a question, with nothing where that fails by an error that nobody foresaw."""
         try:
             value = await self.handle(message["ask"], message["value"])
+        except ChannelClosed:  # a process has ended that was to do it, of which the log has a line
+            value = None
         except Exception:
             log.exception("'%s' of another process failed", message["ask"])
             value = None

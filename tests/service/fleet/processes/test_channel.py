@@ -78,3 +78,14 @@ def test_an_error_is_answered_with_nothing(caplog):
 
     assert talk(work, handle) is None
     assert "'anything' of another process failed" in caplog.text
+
+
+def test_the_end_of_a_process_amid_its_change_is_no_error_of_this_one(caplog):
+    async def handle(name, value):
+        raise ChannelClosed
+
+    async def work(one, other):
+        return await one.ask("change")
+
+    assert talk(work, handle) is None
+    assert caplog.text == ""
