@@ -50,7 +50,8 @@ def list_keys(what: str, keys: Any) -> list[Any]:
     """Names or ids, of any sequence or array, as a list; raises BadInput for a single name, whose letters it is not."""
     if isinstance(keys, str):
         raise BadInput(f"{what} is '{cut(keys)}': give a list of names or ids")
-    return [key.item() if isinstance(key, np.generic) else key for key in keys]
+    values = keys.tolist() if hasattr(keys, "tolist") else keys
+    return [key.item() if isinstance(key, np.generic) else key for key in values]
 
 
 def make_path(model: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import shortlist
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist import errors
@@ -87,7 +88,8 @@ def test_numbers_of_draws_may_be_numpys():
 def test_items_are_lists_of_keys():
     with shortlist.Client("http://server") as client:
         client.send = lambda request: Response(200, {}, request.parts[0])
-        assert client.put_items("lm", remove=[np.int64(3), 4], sequence=np.int64(7))["remove"] == [3, 4]
+        for keys in ([np.int64(3), 4], (3, 4), np.array([3, 4]), torch.tensor([3, 4])):
+            assert client.put_items("lm", remove=keys, sequence=np.int64(7))["remove"] == [3, 4]
         for wrong in ({"put": "ab"}, {"remove": "ab"}, {"sequence": 1.5}):
             with pytest.raises(errors.BadInput, match="give a"):
                 client.put_items("lm", **wrong)
