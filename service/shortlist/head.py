@@ -36,7 +36,7 @@ from shortlist.plans.common.list_ways import ListWays, search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan, open_proofs
 from shortlist.runtime.devices import resolve_device
-from shortlist.runtime.threads import count_available_threads
+from shortlist.runtime.threads import choose_threads
 
 from .errors import BadInput, BundleError
 from .head_sampling import SampledHead
@@ -65,7 +65,7 @@ class Head(SampledHead):
         folders = bundle.folder.parent / SETS_FOLDER, bundle.folder / SETS_FOLDER
         self.sets = ClassSets(folders, self.manifest.classes, self.manifest.name)
         self.device = resolve_device(device)
-        self.threads = threads or count_available_threads()
+        self.threads = choose_threads(threads)
         self.kernels = name_target() if self.device == "cpu" else None
         self.dense = self.open_dense(bundle, dense)
         with ThreadPoolExecutor(1) as pool:  # each lays out tables and opens graphs for a tenth of a second or more

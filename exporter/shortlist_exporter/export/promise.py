@@ -29,7 +29,7 @@ CALIBRATION_ROWS = 500  # at least, as far as they are at most half of the fit r
 MIN_CALIBRATION_ROWS = 200  # fewer say too little of rare misses
 NO_PROMISE = (
     f"no promise of precision was made: it takes {2 * MIN_CALIBRATION_ROWS} different contexts beside those held out, "
-    "of which half calibrate it, and compiled loops"
+    "of which half calibrate it, compiled loops, and a layer that is not so small that graphs hold it"
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from shortlist.wire.open_inference import (
 
 from .exchange import send_in_parts
 from .infer import make_binary_headers, make_infer, read_infer, view_bytes
-from .messages import Exchange, Limits, Request, Response
+from .messages import Exchange, Limits, Request, Response, quote_name
 from .responses import raise_for_status
 from .restrictions import Restrictions
 
@@ -108,4 +107,4 @@ def make_path(name: str) -> str:
     """The path of the lists of a name; raises BadInput."""
     if not isinstance(name, str) or not name or "/" in name:
         raise BadInput(f"a name of lists is text without '/', not {cut(name)}")
-    return f"/v1/lists/{quote(name, safe='')}"
+    return f"/v1/lists/{quote_name('list', name)}"

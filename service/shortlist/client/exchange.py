@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -38,7 +37,7 @@ from shortlist.wire.open_inference import (
 )
 
 from .infer import make_binary_headers, make_infer, read_infer, view_bytes
-from .messages import HTTP_OK, Exchange, Limits, Request, Response, T
+from .messages import HTTP_OK, Exchange, Limits, Request, Response, T, quote_name
 from .responses import parse_json_object, raise_for_status
 from .restrictions import Restrictions, write_sets
 
@@ -156,7 +155,7 @@ def recall(model: str, contexts: Any, version: int | None) -> Exchange[dict[str,
     """Ask how precise a model is on `contexts` [n, d]."""
     rows = to_float_array("contexts", contexts)
     text = json.dumps({"inputs": [describe_tensor(CONTEXT, rows, binary=True)]}).encode()
-    path = f"/v1/models/{quote(model, safe='')}/recall" + ("" if version is None else f"?version={version}")
+    path = f"/v1/models/{quote_name('model', model)}/recall" + ("" if version is None else f"?version={version}")
     response = yield Request("POST", path, (text, view_bytes(rows)), make_binary_headers(text))
     return parse_json_object(raise_for_status(response).content)
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from shortlist.wire.open_inference import (
 )
 from shortlist.wire.texts import TEXT_DATATYPE, join_texts, split_texts
 
-from .messages import Request, Response
+from .messages import Request, Response, quote_name
 from .responses import parse_json_object, raise_for_status
 
 TEXT_DTYPE = np.dtype(np.object_)
@@ -111,7 +110,7 @@ def prepare_infer(
     } | ({"outputs": [{"name": name} for name in outputs]} if outputs else {})
     text = json.dumps(content).encode()
     part = "" if version is None else f"/versions/{version}"
-    return Preparation(f"/v2/models/{quote(model, safe='')}{part}/infer", text, make_binary_headers(text))
+    return Preparation(f"/v2/models/{quote_name('model', model)}{part}/infer", text, make_binary_headers(text))
 
 
 def describe_input(name: str, dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> dict[str, Any]:

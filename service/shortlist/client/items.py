@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from shortlist.errors import BadInput
 from shortlist.wire.open_inference import describe_tensor
 
 from .infer import make_binary_headers, view_bytes
-from .messages import Exchange, Request
+from .messages import Exchange, Request, quote_name
 from .responses import parse_json_object, raise_for_status
 
 
@@ -56,4 +55,4 @@ def list_keys(what: str, keys: Any) -> list[Any]:
 
 def make_path(model: str) -> str:
     """The path of the items of a model."""
-    return f"/v1/models/{quote(model, safe='')}/items"
+    return f"/v1/models/{quote_name('model', model)}/items"

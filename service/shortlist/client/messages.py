@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from shortlist.core.checks import cut
+from shortlist.errors import BadInput
 
 HTTP_OK = 200
 T = TypeVar("T")
@@ -53,3 +57,13 @@ class Limits(NamedTuple):
 
 
 Exchange = Generator[Request, Response, T]  # yields requests, is sent the responses, and at last returns the result
+
+
+def quote_name(what: str, name: Any) -> str:
+    """A name as a segment of a path; raises BadInput, which says of `what` it is, for what no path can hold."""
+    if not isinstance(name, str) or not name:
+        raise BadInput(f"{what} is {cut(repr(name))}: give its name")
+    try:
+        return quote(name, safe="")
+    except UnicodeEncodeError:
+        raise BadInput(f"{what} is {cut(repr(name))}, which is no whole text: give its name") from None

@@ -24,6 +24,7 @@ from shortlist.errors import (
 
 from .messages import HTTP_OK, Response
 
+MAX_DIGITS = 9  # of a Retry-After: no server means three decades
 ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
     error.status: error
     for error in (
@@ -47,7 +48,8 @@ def parse_json_object(content: bytes) -> dict[str, Any]:
 def read_retry_after(response: Response) -> int | None:
     """Return the seconds of Retry-After of a 429, None for any other response."""
     seconds = response.headers.get("retry-after", "")
-    return int(seconds) if response.status == Overloaded.status and seconds.isdecimal() else None
+    is_number = seconds.isdecimal() and len(seconds) <= MAX_DIGITS
+    return int(seconds) if response.status == Overloaded.status and is_number else None
 
 
 def get_retry_after(response: Response) -> float | None:

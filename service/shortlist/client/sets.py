@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote
 
 from shortlist.bundle.names import has_names, pad_names
 from shortlist.core.arrays import Array, to_id_array
@@ -13,7 +12,7 @@ from shortlist.errors import BadInput
 from shortlist.wire.open_inference import IDS
 
 from .infer import describe_input, make_binary_headers, view_bytes
-from .messages import Exchange, Request
+from .messages import Exchange, Request, quote_name
 from .responses import parse_json_object, raise_for_status
 
 
@@ -32,7 +31,7 @@ def delete_set(model: str, name: str) -> Exchange[None]:
 
 def list_sets(model: str) -> Exchange[list[dict[str, Any]]]:
     """Ask for the sets that were put."""
-    response = yield Request("GET", f"/v1/models/{quote(model, safe='')}/sets")
+    response = yield Request("GET", f"/v1/models/{quote_name('model', model)}/sets")
     sets: list[dict[str, Any]] = parse_json_object(raise_for_status(response).content)["sets"]
     return sets
 
@@ -41,4 +40,4 @@ def make_path(model: str, name: str) -> str:
     """The path of a set; raises BadInput."""
     if not isinstance(name, str) or not name or "/" in name:
         raise BadInput(f"a name of a set is text without '/', not {cut(name)}")
-    return f"/v1/models/{quote(model, safe='')}/sets/{quote(name, safe='')}"
+    return f"/v1/models/{quote_name('model', model)}/sets/{quote_name('set', name)}"

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shortlist.core.checks import parse_whole_number
 from shortlist.core.results import BoolArray, FloatArray, IdArray
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
@@ -57,10 +58,14 @@ class Draws:
     top_p: float | None = None
 
     def list_seeds(self, rows: int) -> list[int]:
-        """A seed for each of `rows` rows."""
-        if isinstance(self.seed, int):
-            return [self.seed + row for row in range(rows)]
-        return list(self.seed)
+        """A seed for each of `rows` rows; raises BadInput where there are more or fewer."""
+        if np.ndim(self.seed) == 0:
+            first = parse_whole_number("seed", self.seed)
+            return [first + row for row in range(rows)]
+        seeds = [parse_whole_number("seed", seed) for seed in self.seed]  # type: ignore[union-attr]
+        if len(seeds) != rows:
+            raise BadInput(f"draws have {len(seeds)} seeds for {rows} rows: give one seed, or one for each row")
+        return seeds
 
 
 class HiddenStates(torch.nn.Module):

@@ -17,11 +17,11 @@ import numpy as np
 from shortlist.core.checks import cut
 from shortlist.core.graph_file import ANY_SIZE, GraphFile, Signature, TensorType
 from shortlist.core.results import IdArray
-from shortlist.errors import BadInput, BundleError
+from shortlist.errors import BundleError
 
 from .cuda_graphs import FixedShapeSession
 from .devices import check_provider, import_onnxruntime, list_providers, parse_device
-from .threads import count_available_threads
+from .threads import choose_threads
 
 MAX_REASON_CHARACTERS = 200  # of ONNX Runtime's own message in a sentence
 
@@ -29,9 +29,7 @@ Run = Callable[[list[str], dict[str, Any], Any], list[Any]]
 
 
 def make_options(threads: int, *, prepack: bool) -> Any:
-    """Make session options, for the reasons at the top of this module; raises BadInput."""
-    if threads < 1:
-        raise BadInput(f"threads is {threads}: give 1 or more")
+    """Make session options, for the reasons at the top of this module."""
     ort = import_onnxruntime()
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -138,7 +136,7 @@ class Graph:
         fixed: the graph goes from `context` [B, d] alone to outputs [B, n] of fixed n, so that CUDA graphs can be used.
         """
         self.path, signature = file if isinstance(file, GraphFile) else GraphFile(file)
-        options = make_options(threads or count_available_threads(), prepack=prepack)
+        options = make_options(choose_threads(threads), prepack=prepack)
         fixed = fixed and device != "cpu"
         self.session = open_session(self.path, device, options, capture=fixed)
         check_provider(self.session, device)

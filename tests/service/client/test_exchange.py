@@ -93,3 +93,11 @@ def test_items_are_lists_of_keys():
         for wrong in ({"put": "ab"}, {"remove": "ab"}, {"sequence": 1.5}):
             with pytest.raises(errors.BadInput, match="give a"):
                 client.put_items("lm", **wrong)
+
+
+@pytest.mark.parametrize("name", [None, "", 7, "\ud800"])
+def test_names_that_no_path_can_hold_are_refused(name):
+    with shortlist.Client("http://server") as client:
+        for call in (lambda: client.topk(name, np.zeros((1, 2)), 1), lambda: client.sets(name)):
+            with pytest.raises(errors.BadInput, match=r"model is .*give its name"):
+                call()

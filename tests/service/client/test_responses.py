@@ -12,7 +12,14 @@ from shortlist.errors import Overloaded
 
 @pytest.mark.parametrize(
     ("status", "header", "waits"),
-    [(429, "2", True), (429, "", False), (429, "soon", False), (503, "2", False), (200, "2", False)],
+    [
+        (429, "2", True),
+        (429, "", False),
+        (429, "soon", False),
+        (429, "9" * 5000, False),
+        (503, "2", False),
+        (200, "2", False),
+    ],
 )
 def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
     response = Response(status, {"retry-after": header}, b"")

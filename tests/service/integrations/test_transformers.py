@@ -142,6 +142,19 @@ def test_a_text_is_drawn_alike_in_any_batch_and_behind_padding(model, head):
     assert behind[:, 2:].tolist() == whole.tolist()
 
 
+def test_seeds_are_one_or_one_for_each_row(model, head):
+    assert (
+        draw(model, head, PROMPTS, MASK, np.int64(5)).tolist() == draw(model, head, PROMPTS, MASK, [5, 6, 7]).tolist()
+    )
+    for seeds, reason in (
+        ([5], "1 seeds for 3 rows"),
+        ([5, 6, 7, 8], "4 seeds for 3 rows"),
+        ("5", "give a whole number"),
+    ):
+        with pytest.raises(BadInput, match=reason):
+            draw(model, head, PROMPTS, MASK, seeds)
+
+
 def test_draws_of_several_positions_are_refused(model, head):
     attach(model, head, draws=Draws(1))
     try:

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shortlist
-from shortlist.errors import BadInput, BundleError, DeviceError
+from shortlist.errors import BundleError, DeviceError
 from shortlist.runtime import devices, session
 from shortlist.runtime.devices import import_onnxruntime, resolve_device
 from shortlist.runtime.session import Graph, make_options
@@ -35,12 +35,6 @@ def test_threads_and_spinning_are_set():
     assert options.intra_op_num_threads == 3
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
     assert options.get_session_config_entry("session.disable_prepacking") == "1"
-
-
-@pytest.mark.parametrize("threads", [-3, 0])
-def test_threads_are_one_or_more(threads):
-    with pytest.raises(BadInput, match=f"threads is {threads}: give 1 or more"):
-        make_options(threads, prepack=False)
 
 
 @pytest.mark.parametrize(("there", "error"), [(("onnxruntime", "onnxruntime-gpu"), True), (("onnxruntime",), False)])

@@ -1,7 +1,9 @@
 import os
 
+import numpy as np
 import pytest
-from shortlist.runtime.threads import count_available_threads, read_cgroup_quota
+from shortlist.errors import BadInput
+from shortlist.runtime.threads import choose_threads, count_available_threads, read_cgroup_quota
 
 
 @pytest.mark.parametrize(("text", "quota"), [("200000 100000", 2.0), ("150000 100000", 1.5), ("max 100000", None)])
@@ -23,3 +25,16 @@ def test_no_control_group(tmp_path):
 
 def test_at_least_one_and_at_most_the_affinity():
     assert 1 <= count_available_threads() <= len(os.sched_getaffinity(0))
+
+
+def test_threads_are_those_asked_for_or_all():
+    assert choose_threads(np.int64(3)) == 3
+    assert choose_threads(None) == count_available_threads()
+
+
+@pytest.mark.parametrize(
+    ("threads", "reason"), [(-3, "-3: give 1 or more"), (0, "0: give 1 or more"), ("2", "'2': give a whole number")]
+)
+def test_threads_are_one_or_more(threads, reason):
+    with pytest.raises(BadInput, match=f"threads is {reason}"):
+        choose_threads(threads)
