@@ -83,6 +83,12 @@ class Bundle:
         assert isinstance(settings, kind), f"a plan reads settings of its own kind, not {type(settings).__name__}"
         return settings
 
+    @property
+    def finishing(self) -> tuple[float, float | None]:
+        """The logit scale and soft-cap of the scores of its rows: a trained head has neither, whatever dense has."""
+        manifest = self.manifest
+        return (manifest.logit_scale, manifest.soft_cap) if manifest.reference == "dense" else (1.0, None)
+
     def has_arrays(self, *roles: str) -> bool:
         """Whether the bundle was exported with raw arrays of all these roles."""
         return all(role in self.manifest.arrays for role in roles)

@@ -60,8 +60,7 @@ class CompiledGather:
         bias, padding = (
             bundle.map_array(role) if bundle.has_arrays(role) else None for role in ("exact_bias", "exact_padding")
         )
-        manifest, weight = bundle.manifest, bundle.map_array("exact_weight")
-        return cls(weight, manifest.logit_scale, manifest.soft_cap, bias, padding, threads)
+        return cls(bundle.map_array("exact_weight"), *bundle.finishing, bias, padding, threads)
 
     def __call__(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Return logits [B, n] float32 of `contexts` [B, d] and `ids` [B, n]; raises IndexError for an invalid id."""

@@ -100,7 +100,7 @@ class CompiledProofs:
             addressof(rows.struct),
             *addresses,
             *sizes,
-            bundle.manifest.soft_cap or 0.0,
+            bundle.finishing[1] or 0.0,
             largest,
             rounding.floor,
             rounding.summed,

@@ -67,7 +67,7 @@ class CertifiedPlan(Plan):
         self.crossover = None if certificate is None else certificate.dense_crossover
         arrays = bundle.tensors(CERTIFICATE_FILE)
         floor = float(arrays["floor"][0])
-        self.rounding = Rounding.of_layer(arrays["norms"], floor, manifest.dim, manifest.soft_cap)
+        self.rounding = Rounding.of_layer(arrays["norms"], floor, manifest.dim, bundle.finishing[1])
         rows = ExactRows(bundle, device, threads)
         loops = CompiledProofs.open(bundle, arrays, self.rounding, rows.loops, threads)
         self.proofs: Proofs = loops or GraphProofs(bundle, arrays["scale"], self.rounding, rows, device, threads)

@@ -34,9 +34,9 @@ def make(folder, size="graphs", module=None, options=SEARCH, **request):
 def write(out, size, module, options=SEARCH, **request):
     """Export a module beside a dense layer of this size."""
     classes, dim = SIZES[size]
-    bias = np.ones(classes, np.float32)  # another than the module's
+    bias = np.ones(classes, np.float32)  # of dense alone, as are the scale and the soft-cap
     export(
-        make_dense(classes, dim, bias=bias), make_contexts(600, dim), out,
+        make_dense(classes, dim, bias=bias, logit_scale=0.7, soft_cap=5.0), make_contexts(600, dim), out,
         Request("mixtape", options, threads=1, head=module, **request),
     )  # fmt: skip
 

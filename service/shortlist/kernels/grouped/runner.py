@@ -45,12 +45,12 @@ class CompiledSearch:
 
     def __init__(self, bundle: Bundle, arrays: Arrays, threads: int) -> None:
         """Lay out `arrays` of index.safetensors and map the rows. Raises NoLibrary."""
-        manifest = bundle.manifest
         self.kernels, self.threaded_rows = require_kernels(), ThreadedRows(threads)
         self.tables = lay_out_tables(bundle, arrays)  # must live as long as their addresses are used
         tail = float(arrays["tail_offset"][0]), bundle.settings(GroupedSettings).tail_limit
         preview_lines = -(-arrays["preview"].shape[1] // LANE_BYTES)
-        self.struct = make_struct(self.tables, preview_lines, (manifest.logit_scale, manifest.soft_cap or 0.0, *tail))
+        logit_scale, soft_cap = bundle.finishing
+        self.struct = make_struct(self.tables, preview_lines, (logit_scale, soft_cap or 0.0, *tail))
         self.pointer = byref(self.struct)
 
     @classmethod

@@ -18,12 +18,11 @@ class DoubleRows:
     """Logits of given classes in float64, from the float32 weights as they are mapped. Threads may share it."""
 
     def __init__(self, bundle: Bundle) -> None:
-        manifest = bundle.manifest
         self.weight: FloatArray = bundle.map_array("exact_weight")
         self.bias, self.padding = (
             bundle.map_array(role) if bundle.has_arrays(role) else None for role in ("exact_bias", "exact_padding")
         )
-        self.logit_scale, self.soft_cap = manifest.logit_scale, manifest.soft_cap
+        self.logit_scale, self.soft_cap = bundle.finishing
 
     def score_row(self, context: FloatArray, ids: IdArray) -> npt.NDArray[np.float64]:
         """Logits [n] of `ids` [n] for one `context` [d]; equal rows give equal bits."""
