@@ -126,8 +126,8 @@ class CertifiedPlan(Plan):
         return values
 
     def list_undecided(self, errors: DoubleArray) -> list[int]:
-        """The rows that may be off by more nats than the tolerance; `errors` [B] may be infinite or NaN."""
-        rows: list[int] = (~(errors <= self.tolerance)).nonzero()[0].tolist()
+        """The rows that may be off by more nats than the tolerance, which an export lacks as yet, or by no number."""
+        rows: list[int] = (~(np.isfinite(errors) & (errors <= self.tolerance))).nonzero()[0].tolist()
         return rows
 
     def measure_error(self, context: FloatArray, k: int) -> tuple[float, int]:

@@ -59,6 +59,15 @@ def test_too_many_classes_within_the_bounds_go_to_dense(tmp_path):
     assert top.ids.tolist() == [[0, 1, 2, 3, 4]] * len(rows), "equal scores by lower id"
 
 
+def test_an_export_that_has_no_bound_yet_leaves_undecided_rows_to_dense_too(tmp_path):
+    head = proved(tmp_path, Dense(np.tile(make_dense(1, DIM).weight, (CLASSES, 1))))
+    head.certified.tolerance = np.inf
+    for top in (head.topk(rows, 5, exact=True), head.topk(rows[:1], 5, exact=True)):
+        assert top.scored.tolist() == [CLASSES] * len(top.ids)
+        assert top.ids.tolist() == [[0, 1, 2, 3, 4]] * len(top.ids)
+        np.testing.assert_allclose(top.logprobs, -np.log(CLASSES), rtol=1e-6)
+
+
 def test_more_candidates_are_rescored_where_the_first_do_not_prove_it(tmp_path, monkeypatch):
     monkeypatch.setattr(proofs, "ANCHOR_CLASSES", 5)
     dense = make_dense(6000, DIM)
