@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import NO_CLASS, BoolArray, IdArray
+from shortlist.core.results import NO_CLASS, BoolArray, IdArray, IntArray
 from shortlist.core.row_lists import Lists, RowLists
 
 from .native.arguments import point_at
@@ -49,7 +49,7 @@ def point_at_marks(class_filter: ClassFilter, marks: BoolArray, rows: int) -> An
     return byref(struct)
 
 
-def mark_long_list(ids: IdArray, classes: int) -> BoolArray | None:
+def mark_long_list(ids: IdArray | IntArray, classes: int) -> BoolArray | None:
     """Marks [V] of a list [m], by one pass over its ids; None where one of them is of no class, or pads."""
     kernels = open_kernels()
     if kernels is None:

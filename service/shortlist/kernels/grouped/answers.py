@@ -92,7 +92,7 @@ class GroupAnswers(ManyRowAnswers):
         if allowed is None or not self.plan.searches_marks(k, allowed.size):
             return None
         marks = mark_long_list(allowed[0], self.classes)
-        return None if marks is None else self.search_marked(contexts, k, Members(marks), banned)
+        return None if marks is None else self.answer_marked(contexts, k, Members(marks), banned)
 
     def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
         """The same of rows that get `members` of named sets alone, without those of a short ban list."""

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, PlanResult, empty_result
-from shortlist.core.row_lists import NO_LIST, RowLists, are_empty, sort_ids
+from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult, empty_result
+from shortlist.core.row_lists import NO_LIST, Lists, RowLists, are_empty, sort_ids
 from shortlist.kernels.lists import MAX_BANS, mark_long_list
 
 from .base import Plan, take_best
@@ -131,13 +131,16 @@ class ListWays:
 
     def mark_long_list(self, k: int, class_filter: ClassFilter) -> ClassFilter:
         """The filter with marks beside a long allow list that all rows share, where the plan searches those."""
-        allow = class_filter.allow
-        if class_filter.permitted is not None or not isinstance(allow, np.ndarray) or len(allow) > 1:
+        shared = find_shared_list(class_filter.allow)
+        if class_filter.permitted is not None or shared is None or not self.plan.searches_marks(k, shared.size):
             return class_filter
-        if not self.plan.searches_marks(k, allow.size):
+        marks = mark_long_list(shared, self.classes)
+        if marks is None:
             return class_filter
-        marks = mark_long_list(allow[0], self.classes)
-        return class_filter if marks is None else replace(class_filter, permitted=marks)
+        ids = marks.nonzero()[0]  # each once: how many there are says how to search
+        return replace(
+            class_filter, allow=ids[None], permitted=marks if self.plan.searches_marks(k, ids.size) else None
+        )
 
     # the choice
 
@@ -182,6 +185,13 @@ class ListWays:
         if self.costs.exact is not None and self.plan.find_exact(k) is not None:
             ways[EXACT] = self.costs.exact
         return ways
+
+
+def find_shared_list(lists: Lists | None) -> IdArray | IntArray | None:
+    """The ids [m] of the one list of all rows, with its padding; None of other lists."""
+    if lists is None or len(lists) != 1:
+        return None
+    return lists.get_row(0) if isinstance(lists, RowLists) else lists[0]
 
 
 def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:

@@ -76,14 +76,16 @@ def test_a_long_list_of_ids_gets_what_a_named_set_of_them_does(marked_head, name
 
 @pytest.mark.parametrize("name", SETS)
 def test_a_long_list_gets_the_same_answer_with_its_risk_and_without(marked_head, name, monkeypatch):
-    """Whole answers, and the ways of heads with many classes."""
+    """Whole answers, and the ways of heads with many classes; also where ids are repeated, or in a table."""
     ways = ListWays(marked_head.plan, marked_head.rows, CLASSES, guess_costs(ROWS.shape[1]))
     monkeypatch.setattr(marked_head, "ways", ways)
     ids = SETS[name].nonzero()[0]
     for k in (1, K):
-        plain, told = (marked_head.topk(ROWS, k, allow=ids, risk=risk) for risk in (False, True))
-        np.testing.assert_array_equal(plain.ids, told.ids)
-        np.testing.assert_allclose(plain.logprobs, told.logprobs, atol=1e-5)
+        for allow in (ids, np.repeat(ids[:1990], 2), np.repeat(ids[:30], 100), RowLists.from_lists([ids])):
+            plain, told = (marked_head.topk(ROWS, k, allow=allow, risk=risk) for risk in (False, True))
+            np.testing.assert_array_equal(plain.ids, told.ids)
+            np.testing.assert_array_equal(plain.scored, told.scored)
+            np.testing.assert_allclose(plain.logprobs, told.logprobs, atol=1e-5)
 
 
 def test_a_long_list_with_padding_or_of_no_class_is_left_to_others(marked_head):
