@@ -53,7 +53,8 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
     struct grouped head = {.dim = dim, .projection_blocks = divide_up(width, LANES),
                            .projection_lines = 2 * divide_up(dim, 8), .groups = pick(1, 40),
                            .centre_lines = pick(1, 9), .preview_lines = pick(0, 9), .terms = pick(0, 1) * pick(1, 130),
-                           .coarse_lines = pick(0, 20), .fine_lines = pick(0, 20), .code_lines = divide_up(dim, LINE_BYTES),
+                           .coarse_lines = pick(0, 20), .fine_lines = pick(0, 20),
+                           .code_lines = divide_up(dim, LINE_BYTES),
                            .logit_scale = 0.7f, .soft_cap = pick(0, 1) * 30.0f, .tail_offset = 1, .tail_limit = 2};
     fill_groups(&head, &classes);
     head.centre_blocks = divide_up(head.groups, LANES);

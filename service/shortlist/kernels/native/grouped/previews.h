@@ -155,8 +155,8 @@ INLINE int64_t measure_record(const struct grouped *head) {
     return (HEADER_LINES + head->preview_lines + head->coarse_lines) * LINE_BYTES;
 }
 
-/* Previews of the classes of the blocks first, ..., count - 1 of block_ids, by all columns in int8 and the coarse ones in
- * 2 bits. */
+/* Previews of the classes of the blocks first, ..., count - 1 of block_ids, by all columns in int8 and the coarse ones
+ * in 2 bits. */
 static void score_previews(const struct grouped *head, int64_t first, int64_t count, float raise_share,
                            float row_scale, const uint8_t *permitted, const struct scratch *scratch) {
     int64_t lines = head->preview_lines, size = measure_record(head);
@@ -198,8 +198,8 @@ static int64_t choose_blocks(int64_t count, int64_t previewed, const struct scra
     return select_reaching(scratch->block_scores, count, threshold, scratch->kept);
 }
 
-/* Adds the fine columns to the previews of the first `count` blocks of `kept` that lack them, and writes the previews of
- * all of these to `scores`. */
+/* Adds the fine columns to the previews of the first `count` blocks of `kept` that lack them, and writes the previews
+ * of all of these to `scores`. */
 static void refine_previews(const struct grouped *head, int64_t count, const struct scratch *scratch) {
     struct two_bit_lines fine = find_lines(head, scratch->levels, head->coarse_lines, head->fine_lines);
     int64_t size = head->fine_lines * LINE_BYTES, record_size = measure_record(head);
