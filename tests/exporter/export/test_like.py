@@ -57,7 +57,8 @@ def test_the_layer_of_a_bundle_whose_graphs_hold_it(tmp_path, layer):
 def test_the_layer_beside_a_trained_head_is_not_the_head_s_own(tmp_path):
     mixtape.write(tmp_path / "lm" / "1", "loops", mixtape.make_module(*mixtape.SIZES["loops"]))
     layer = load_like_layer(Bundle(tmp_path / "lm" / "1"))
-    check_equal(layer, make_dense(*mixtape.SIZES["loops"], bias=np.ones(1100, np.float32)))
+    bias = np.ones(1100, np.float32)
+    check_equal(layer, make_dense(*mixtape.SIZES["loops"], bias=bias, logit_scale=0.7, soft_cap=5.0))
 
 
 def test_the_request_of_a_bundle(tmp_path):
