@@ -28,9 +28,10 @@ def test_threads_share_a_client(small_server, head):
             assert all(np.array_equal(ids[0], expected.ids[row]) for ids in answers)
 
 
-def test_a_forked_process_uses_connections_of_its_own(tmp_path):
+@pytest.mark.parametrize("user", ["", "user:word@"])  # httpx carries the second
+def test_a_forked_process_uses_connections_of_its_own(tmp_path, user):
     with ScriptedServer(tmp_path, lambda _: [respond(b'{"models": []}')]) as server:
-        with shortlist.Client(server.url) as client:
+        with shortlist.Client(server.url.replace("//", f"//{user}")) as client:
             client.models()
             child = os.fork()
             if child == 0:

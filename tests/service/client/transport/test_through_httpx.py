@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -52,21 +51,6 @@ def test_a_wrong_proxy_is_refused(make):
         make("http://host", proxy="ftp://proxy")
     with pytest.raises(BadInput, match="is a Unix socket"):
         make("unix:///x.sock", proxy="http://proxy:1")
-
-
-def test_a_forked_process_uses_connections_of_its_own(tmp_path):
-    with ScriptedServer(tmp_path, lambda _: [MODELS]) as server, make_client(server) as client:
-        client.models()
-        child = os.fork()
-        if child == 0:
-            try:
-                client.models()
-                os._exit(0)
-            finally:
-                os._exit(1)
-        assert os.waitpid(child, 0)[1] == 0
-        client.models()
-        assert [number for number, _, _ in server.requests] == [1, 2, 1]
 
 
 def make_client(server):
