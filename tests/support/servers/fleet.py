@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -99,3 +102,19 @@ class Clients:
             if status != 200:
                 self.wrong.append((status, content))
         connection.close()
+
+
+def ask_everywhere(server: Fleet, method: str, path: str, body: object = None) -> list[tuple[int, Any]]:
+    """The responses of every process: new connections go to the one with the fewest."""
+    connections = [server.connect() for _ in range(4)]
+    responses = [ask(connection, method, path, body) for connection in connections]
+    for connection in connections:
+        connection.close()
+    return responses
+
+
+def replace_process(server: Fleet, number: int) -> None:
+    """Kill a process of two, and wait until another has taken its place."""
+    os.kill(server.list_pids()[number], signal.SIGKILL)
+    server.wait_for_processes(1)
+    server.wait_for_processes(2)

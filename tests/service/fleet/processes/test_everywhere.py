@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import pytest
 
 from tests.support.layers import make_contexts
-from tests.support.servers.fleet import Fleet, ask
+from tests.support.servers.fleet import Fleet, ask_everywhere, replace_process
 
 pytestmark = pytest.mark.slow
 
@@ -21,21 +20,6 @@ def fleet(small_repository):
     with Fleet(small_repository, "--model-control", "explicit", "--precision-share", "1") as server:
         server.wait_for_processes(2)
         yield server
-
-
-def ask_everywhere(server, method, path, body=None):
-    """The responses of every process: new connections go to the one with the fewest."""
-    connections = [server.connect() for _ in range(4)]
-    responses = [ask(connection, method, path, body) for connection in connections]
-    for connection in connections:
-        connection.close()
-    return responses
-
-
-def replace_process(server, number):
-    os.kill(server.list_pids()[number], signal.SIGKILL)
-    server.wait_for_processes(1)
-    server.wait_for_processes(2)
 
 
 def list_index(server):

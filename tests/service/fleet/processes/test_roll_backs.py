@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import numpy as np
 import pytest
 import shortlist
@@ -12,7 +9,7 @@ from shortlist.fleet.processes.exchange import Request, Response
 from shortlist.fleet.processes.journal import Journal
 
 from tests.support.layers import contexts_elsewhere, make_contexts, make_dense, make_head
-from tests.support.servers.fleet import Fleet, ask
+from tests.support.servers.fleet import Fleet, ask_everywhere, replace_process
 from tests.support.servers.swaps import put_version
 
 CONTEXTS = make_contexts(rows=3000, seed=1)
@@ -36,17 +33,7 @@ def fleet(tmp_path):
 
 def list_versions(server):
     """The version that each of some connections is answered by; they are spread over the processes."""
-    connections = [server.connect() for _ in range(4)]
-    versions = [ask(connection, "GET", "/v1/models/lm")[1]["version"] for connection in connections]
-    for connection in connections:
-        connection.close()
-    return versions
-
-
-def replace_process(server, number):
-    os.kill(server.list_pids()[number], signal.SIGKILL)
-    server.wait_for_processes(1)
-    server.wait_for_processes(2)
+    return [content["version"] for _, content in ask_everywhere(server, "GET", "/v1/models/lm")]
 
 
 @pytest.mark.slow
