@@ -6,7 +6,9 @@ instruction multiplies them with the same four bytes of a context and adds the p
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 from functools import reduce
 from typing import Any
 
@@ -22,6 +24,8 @@ WEIGHT_ZERO_POINT = 128  # int8 weights are stored as unsigned bytes, this much 
 TWO_BIT_MAX = 3  # a stored weight u of 2 bits stands for the odd number 2 u - 3; also the mask of its bits
 WEIGHTS_PER_BYTE = 4  # of 2 bits
 TWO_BIT_COLUMNS = WEIGHTS_PER_BYTE * LANE_BYTES  # columns of 2-bit weights in one line
+LARGE_PAGE_BYTES = 1 << 21  # of Linux on x86-64, and on AArch64 with pages of 4 KiB
+MIN_LARGE_BYTES = LARGE_PAGE_BYTES // 8  # of an array that lies in large pages
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -72,11 +76,27 @@ def pad_to_lines(values: Bytes) -> Bytes:
 
 
 def allocate_lines(shape: tuple[int, ...]) -> Bytes:
-    """Allocate uint8 of this shape at the begin of a cache line, uninitialised; a large array gets large pages."""
+    """Allocate uint8 of this shape at the begin of a cache line, uninitialised; a large array lies in large pages.
+
+    A search reads some hundred pages of 4 KiB after other work has evicted their translations, or three large ones.
+    """
     size = math.prod(shape)
-    memory = np.empty(size + LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
+    is_large = size >= MIN_LARGE_BYTES
+    memory = map_large_pages(size) if is_large else np.empty(size + LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % (LARGE_PAGE_BYTES if is_large else LINE_BYTES)
     return memory[start : start + size].reshape(shape)
+
+
+def map_large_pages(size: int) -> Bytes:
+    """Map memory that holds `size` bytes from its first large page on; small pages where the system has no others.
+
+    numpy asks for large pages from 4 MiB on, and begins an array anywhere.
+    """
+    pages = -(-size // LARGE_PAGE_BYTES) + 1
+    area = mmap.mmap(-1, pages * LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):
+        area.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(area, np.uint8)
 
 
 def arrange_blocks(values: Bytes) -> Bytes:

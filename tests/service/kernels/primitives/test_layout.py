@@ -1,9 +1,15 @@
 """How classes are placed in blocks, and what lies in lanes and columns beyond them."""
 
+import mmap
+
 import numpy as np
 import pytest
 from shortlist.kernels.primitives.layout import (
     LANES,
+    LARGE_PAGE_BYTES,
+    LINE_BYTES,
+    MIN_LARGE_BYTES,
+    allocate_lines,
     list_first_blocks,
     pad_columns,
     pad_lanes,
@@ -50,3 +56,28 @@ def test_every_int8_is_128_larger_unsigned():
     values = np.arange(-128, 128).astype(np.int8)
     np.testing.assert_array_equal(shift_to_unsigned(values), np.arange(256))
     np.testing.assert_array_equal(shift_to_unsigned(values.reshape(8, 32).T), np.arange(256).reshape(8, 32).T)
+
+
+@pytest.mark.parametrize(
+    ("size", "alignment"),
+    [
+        (1, LINE_BYTES),
+        (MIN_LARGE_BYTES - 1, LINE_BYTES),
+        (MIN_LARGE_BYTES, LARGE_PAGE_BYTES),
+        (5 << 20, LARGE_PAGE_BYTES),
+    ],
+)
+def test_large_arrays_begin_at_large_pages_and_small_ones_at_cache_lines(size, alignment):
+    arrays = [allocate_lines((size, 1)) for _ in range(3)]
+    for number, array in enumerate(arrays):
+        assert array.ctypes.data % alignment == 0
+        array[:] = number
+    for number, array in enumerate(arrays):
+        assert array.sum(dtype=np.int64) == number * size
+
+
+def test_a_system_without_large_pages_gives_small_ones(monkeypatch):
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE")
+    array = allocate_lines((MIN_LARGE_BYTES,))
+    array[:] = 7
+    assert array.sum() == 7 * MIN_LARGE_BYTES
