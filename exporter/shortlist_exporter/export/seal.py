@@ -21,6 +21,7 @@ from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
 from shortlist_exporter.verify.quality import (
     TRUE_CLASSES,
+    add_dense_rows,
     answer_held_out,
     measure_certificate,
     measure_list_costs,
@@ -58,7 +59,8 @@ def verify_and_seal(
     truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
     count = count_rows(progress, "held-out quality", truth.contexts)
     answers = answer_held_out(head, truth.contexts, request.depths, count)
-    quality = measure_quality(answers, reference, sample.truth, sample.kinds, fitted.cost, request.depths)
+    cost = add_dense_rows(fitted.cost, draft.settings, answers[min(TRUE_CLASSES, draft.max_k)], draft.classes)
+    quality = measure_quality(answers, reference, sample.truth, sample.kinds, cost, request.depths)
     if draft.reference == "self":
         beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from shortlist.bundle.manifest import Certificate, KindQuality, Quality
-from shortlist.bundle.settings import ListCosts
+from shortlist.bundle.settings import GroupedSettings, ListCosts, PlanSettings
 from shortlist.core.results import IdArray, TopK
 from shortlist.evaluation.ranking import Bools
 from shortlist.evaluation.statistics import PRECISION_DEPTHS, mark_hits
@@ -73,6 +73,18 @@ def measure_quality(
         cost_bytes=cost.bytes,
         kinds=measure_kinds(hits[1], hits[5], kinds),
     )
+
+
+def add_dense_rows(cost: Cost, settings: PlanSettings, top: TopK, classes: int) -> Cost:
+    """`cost`, and the dense layer's for the share of the rows of `top` that it answered after a search that promises.
+
+    classes: V. Costs of other methods hold what dense answers, or it answers nothing by itself. A search whose full
+    view is all classes scores them itself.
+    """
+    if not isinstance(settings, GroupedSettings) or settings.promise is None or settings.full_view >= classes:
+        return cost
+    share = float((top.scored == classes).mean())
+    return Cost(macs=cost.macs + share, bytes=cost.bytes + share)
 
 
 def mark_depth(answers: Mapping[int, TopK], truth: Truth, k: int) -> Bools:

@@ -19,6 +19,7 @@ from shortlist_exporter.verify.quality import (
     measure_quality,
 )
 
+from tests.support.heads.grouped import DIM, PROMISE_OPTIONS
 from tests.support.layers import logprobs_of, make_contexts, make_dense, make_head
 
 CONTEXTS = make_contexts(150, seed=9).contexts
@@ -55,6 +56,20 @@ def test_quality_is_of_the_plan_against_float64(head):
     assert quality.logprob_error_hits_mean == pytest.approx(errors[hits].mean(), abs=1e-5)
     assert quality.logprob_error_hits_p99 == pytest.approx(np.quantile(errors[hits], 0.99), abs=1e-4)
     assert (quality.rows, quality.cost_macs, quality.cost_bytes) == (150, 0.5, 0.25)
+
+
+def test_the_cost_holds_the_rows_that_dense_answers_after_a_search(tmp_path):
+    """Most rows are in too much doubt, so that dense answers them."""
+    dense, contexts = make_dense(2003, DIM), make_contexts(1500, DIM)
+    costs = {}
+    for promise in ("0", "0.999999"):
+        options = PROMISE_OPTIONS | {"promise": promise}
+        promised = make_head(tmp_path / promise, dense, contexts, method="grouped", options=options)
+        costs[promise] = promised.manifest.quality
+    answered_dense = (promised.topk_by_plan(contexts.contexts[-150:], 10).scored == 2003).mean()
+    assert answered_dense > 0.1, "else this shows nothing"
+    assert costs["0.999999"].cost_macs == pytest.approx(costs["0"].cost_macs + answered_dense)
+    assert costs["0.999999"].cost_bytes == pytest.approx(costs["0"].cost_bytes + answered_dense)
 
 
 @pytest.mark.parametrize(("method", "options"), [("full", {}), ("svd", {"basis": "context", "full_view": "400"})])
