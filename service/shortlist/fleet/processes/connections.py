@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 SIGN = b"c"  # each message is one byte, with a file descriptor on its way to a process and without on its way back
+LOSS_SIGN = b"l"  # in place of it on the way back: the process has too many files open to take the connection
+TURN_CONNECTIONS = 8  # that a process takes at a time: those too many are closed before the next ones need files
 RETRY_SECONDS = 0.02  # until a connection is tried again that no process could take
 
 log = logging.getLogger(__name__)
@@ -39,25 +41,29 @@ class Passage:
 
     def send(self, connection: socket.socket) -> bool:
         """Pass on a connection, which the caller closes; returns whether there was room, and somebody to take it."""
-        try:
-            socket.send_fds(self.end, [SIGN], [connection.fileno()])
-        except OSError:  # it has ended, or too many wait for it
-            return False
-        self.kept.append(connection.dup())
+        with contextlib.ExitStack() as stack:
+            try:
+                kept = stack.enter_context(connection.dup())
+                socket.send_fds(self.end, [SIGN], [connection.fileno()])
+            except OSError:  # it has ended, too many wait for it, or too many files are open here
+                return False
+            stack.pop_all()
+        self.kept.append(kept)
         self.passed += 1
         return True
 
     def note_taken(self) -> None:
         """Let go of the connections that the process has, so that they are closed when it closes them."""
         with contextlib.suppress(BlockingIOError):
-            while self.read_sign():
+            while sign := self.read_sign():
                 self.kept.popleft().close()
+                self.passed -= sign == LOSS_SIGN
             asyncio.get_running_loop().remove_reader(self.end)  # it has ended
 
-    def read_sign(self) -> bool:
-        """Whether the process has said once more that it has a connection; raises BlockingIOError."""
+    def read_sign(self) -> bytes:
+        """What the process has said of one more connection, nothing where it has ended; raises BlockingIOError."""
         try:
-            return bool(self.end.recv(len(SIGN)))
+            return self.end.recv(len(SIGN))
         except ConnectionResetError:  # it ended before it took all: said once, and before what it had said itself
             return self.read_sign()
 
@@ -70,21 +76,21 @@ class Passage:
 
 
 def take_connections(end: socket.socket) -> tuple[list[socket.socket], bool]:
-    """All connections that wait at a process's end, and whether more may come."""
+    """Some of the connections that wait at a process's end, and whether more may come."""
     connections: list[socket.socket] = []
-    while True:
+    for _ in range(TURN_CONNECTIONS):
         try:
             content, descriptors, _, _ = socket.recv_fds(end, len(SIGN), 1)
         except BlockingIOError:
             return connections, True
         except OSError:
             return connections, False
-        for descriptor in descriptors:
-            connections.append(socket.socket(fileno=descriptor))
-            with contextlib.suppress(OSError):
-                end.send(SIGN)
         if not content:  # the supervisor has ended
             return connections, False
+        connections += [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        with contextlib.suppress(OSError):
+            end.send(SIGN if descriptors else LOSS_SIGN)
+    return connections, True
 
 
 class Acceptor:

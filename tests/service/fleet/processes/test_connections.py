@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import resource
 import socket
 
-from shortlist.fleet.processes.connections import Acceptor, Passage, make_passage, take_connections
+from shortlist.fleet.processes.connections import TURN_CONNECTIONS, Acceptor, Passage, make_passage, take_connections
 
 
 def run(test):
@@ -23,6 +26,19 @@ def run(test):
 
 async def read(client):
     return await asyncio.get_running_loop().sock_recv(client, 5)
+
+
+@contextlib.contextmanager
+def no_more_files():
+    """No file can be opened meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_connection_is_passed_on_and_closed_when_the_process_closes_it():
@@ -62,6 +78,45 @@ def test_what_a_process_never_had_that_has_ended_is_still_open():
         with kept:
             kept.send(b"hello")
             assert await read(client) == b"hello"
+
+    run(test)
+
+
+def test_a_supervisor_without_files_passes_nothing_on_until_it_has_some():
+    async def test(ours, theirs, client, connection):
+        with no_more_files():
+            assert not ours.send(connection)
+        assert take_connections(theirs) == ([], True)
+        assert ours.send(connection)
+        (other,), _ = take_connections(theirs)
+        other.close()
+        assert (ours.passed, ours.close()) == (1, [])
+
+    run(test)
+
+
+def test_a_connection_that_a_process_has_no_file_for_is_closed_and_not_its_load():
+    async def test(ours, theirs, client, connection):
+        assert ours.send(connection)
+        connection.close()
+        with no_more_files():
+            assert take_connections(theirs) == ([], True)
+        assert await read(client) == b""
+        assert (ours.passed, ours.close()) == (0, [])
+
+    run(test)
+
+
+def test_a_process_takes_some_connections_at_a_time():
+    async def test(ours, theirs, client, connection):
+        for _ in range(TURN_CONNECTIONS + 1):
+            assert ours.send(connection)
+        for count in (TURN_CONNECTIONS, 1):
+            taken, more = take_connections(theirs)
+            assert (len(taken), more) == (count, True)
+            for each in taken:
+                each.close()
+        assert ours.close() == []
 
     run(test)
 
