@@ -182,8 +182,10 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR1, ignore_signal)
 
     def drain(self) -> None:
-        """Have all processes drain; pass on connections for the drain delay."""
+        """Have all processes drain; they go on taking connections for the drain delay."""
         if not self.stopping:
+            for member in self.members:
+                member.leaving = False  # a signal to all processes may have reached them first
             delay = self.settings.drain_delay
             asyncio.get_running_loop().call_later(delay, self.acceptor.stop)
             self.stop("drain", delay + self.settings.drain_seconds + EXTRA_SECONDS)
@@ -225,7 +227,7 @@ class Supervisor:
         if name == "beat":
             member.note_beat(value)
         elif name == "leaving":
-            member.leaving = True
+            member.leaving = not self.stopping
         elif name == "change":
             return (await self.changes.change(Request.from_json(value), member, list_others)).to_json()
         elif name == "others":

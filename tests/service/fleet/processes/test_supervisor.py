@@ -101,6 +101,23 @@ def test_sigterm_drains_all(small_repository):
     assert {error.partition("(")[0] for error in errors} == {"ConnectionRefusedError"}, errors
 
 
+@pytest.mark.parametrize("to_processes_first", [False, True])
+def test_connections_are_accepted_during_the_drain_delay(small_repository, to_processes_first):
+    with Fleet(small_repository, "--drain-delay", "2", "--drain-seconds", "5") as server:
+        server.wait_for_processes(2)
+        for pid in server.list_pids().values() if to_processes_first else ():
+            os.kill(pid, signal.SIGTERM)
+        server.process.terminate()
+        time.sleep(0.7)
+        for _ in range(4):
+            connection = server.connect()
+            assert ask(connection, "GET", "/readyz")[0] == 503
+            body = {"model": "lm", "contexts": CONTEXTS[:1].tolist(), "k": 3}
+            assert ask(connection, "POST", "/v1/topk", body)[0] == 200
+            connection.close()
+        assert server.process.wait(timeout=20) == 0
+
+
 def test_ctrl_c_ends_all(small_repository):
     with Fleet(small_repository) as server:
         server.process.send_signal(signal.SIGINT)
