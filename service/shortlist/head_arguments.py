@@ -68,9 +68,12 @@ class HeadArguments:
         """The lists as arrays, of ids where they hold names; raises BadInput."""
         if allow is None and ban is None:
             return UNRESTRICTED
+        return parse_filter(*self.resolve_lists(allow, ban), rows, self.classes)
+
+    def resolve_lists(self, allow: IdLists, ban: IdLists) -> tuple[IdLists, IdLists]:
+        """The lists of ids, where they hold names; a name that no class has is left out of `ban`. Raises BadInput."""
         allow = resolve_names("allow", allow, self.names, self.manifest.name)
-        ban = resolve_names("ban", ban, self.names, self.manifest.name, unknown=True)
-        return parse_filter(allow, ban, rows, self.classes)
+        return allow, resolve_names("ban", ban, self.names, self.manifest.name, unknown=True)
 
     def check_filter(
         self, allow: IdLists, ban: IdLists, rows: int, within: SetNames = None, without: SetNames = None

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.bundle.names import has_names
 from shortlist.core.queries import BeamStep
 from shortlist.core.results import DoubleArray, FloatArray, IdArray
-from shortlist.core.row_lists import get_row_list
+from shortlist.core.row_lists import NamedLists, get_row_list
 from shortlist.errors import BadInput
 
 from .arguments import count_continuations, parse_ids, parse_lists
@@ -147,6 +148,8 @@ def choose_bans(rows: list[list[int]], numbers: IdArray, histories: IdArray, opt
     ban = options.ban(numbers, histories) if callable(options.ban) else options.ban
     if not options.no_repeat_ngram and not options.suppressed:
         return ban
+    if has_names(ban) or isinstance(ban, NamedLists):
+        raise BadInput("ban must hold ids beside no_repeat_ngram and suppressed, which add ids to it: look them up")
     lists = parse_lists("ban", ban, len(rows))
     bans = [get_row_list(lists, row) for row in range(len(rows))]
     return [

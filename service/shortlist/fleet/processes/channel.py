@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import socket
@@ -59,7 +60,8 @@ class Channel:
     def send(self, message: dict[str, Any]) -> None:
         """Write a message; the system or this process holds it until it is read."""
         content = orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY)
-        self.writer.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
+        with contextlib.suppress(RuntimeError):  # of uvloop, where the socket is closed, as `run` hears in a moment
+            self.writer.write(len(content).to_bytes(LENGTH_BYTES, "big") + content)
 
     async def run(self) -> None:
         """Read until the other side has ended; then nobody waits for its answers any longer."""

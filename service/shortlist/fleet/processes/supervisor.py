@@ -19,6 +19,7 @@ import signal
 import socket
 import time
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from .tasks import Tasks
 from .views.metrics import Families, Family, keep_places, list_places, merge_families, render_families
 
 PRELOADED_MODULES = ["shortlist.fleet.processes.worker"]
+GROUP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # that may be sent to every process of a server
 SHORT_LIFE_SECONDS = 10.0  # a process that ended sooner is not replaced at once
 MAX_REST_SECONDS = 30.0  # before a process is replaced that always ends soon
 EXTRA_SECONDS = 5.0  # beyond the drain's, before processes are killed
@@ -72,6 +74,7 @@ class Supervisor:
 
     async def run(self) -> int:
         """Start, serve, stop; returns the exit code. Raises BadInput."""
+        start_fork_server()
         self.handle_signals()
         with contextlib.ExitStack() as stack:
             try:
@@ -262,6 +265,16 @@ class Supervisor:
         self.departed = keep_places(self.departed, list_places(live))
         ready = sum(member.takes_connections and bool(member.state and member.state.ready) for member in self.members)
         return render_families(merge_families([live, self.departed]) | describe_processes(ready, self.replacements))
+
+
+def start_fork_server() -> None:
+    """Start what processes are forked from: signals to all must not end it, or all would seem to have ended."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in GROUP_SIGNALS}  # which it inherits
+    try:
+        forkserver.ensure_running()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def make_member_settings(settings: Settings, number: int) -> Settings:

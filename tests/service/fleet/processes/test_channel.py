@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+import uvloop
 from shortlist.fleet.processes.channel import Channel, ChannelClosed
 
 
@@ -67,6 +68,21 @@ def test_who_waits_for_one_that_has_ended_is_told():
         one.tell("nobody")
 
     talk(work, handle)
+
+
+def test_one_that_has_just_ended_is_told_nothing():
+    """uvloop refuses to write to a closed socket, of which the channel hears a little later."""
+
+    async def work():
+        end, other = socket.socketpair()
+        with other:
+            channel = await Channel.open(end, None)
+            channel.writer.transport.abort()
+            await asyncio.sleep(0.01)
+            assert not channel.closed
+            channel.tell("leaving")
+
+    uvloop.run(asyncio.wait_for(work(), 10))
 
 
 def test_an_error_is_answered_with_nothing(caplog):
