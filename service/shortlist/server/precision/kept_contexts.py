@@ -108,10 +108,14 @@ def read_rows(path: Path) -> list[tuple[float, FloatArray]]:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Put a file in place at once that its owner alone may read."""
+    """Put a file in place at once that its owner alone may read; leaves nothing where that fails. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ALONE), "wb") as file:
-        file.write(content)
-    temporary.replace(path)
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ALONE), "wb") as file:
+            file.write(content)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import shortlist
 from safetensors.numpy import load_file, save_file
 from shortlist.cli.context_files import read_contexts
+from shortlist.server.models import Model
 from shortlist.server.precision.kept_contexts import ContextFolder, KeptContexts
 from shortlist_exporter.inputs.sources import load_contexts
 
@@ -109,6 +111,21 @@ def test_a_folder_that_cannot_be_written_is_reported_and_stops_nothing(tmp_path,
 
 
 @pytest.mark.slow
+def test_a_disk_that_fills_up_keeps_no_part_of_a_file(tmp_path, caplog):
+    """It would lie there for good: nobody looks how old it is."""
+    folder, (soft, hard) = ContextFolder(tmp_path, 100, 100), resource.getrlimit(resource.RLIMIT_FSIZE)
+    folder.add(Model("lm", 1, tmp_path), ROWS)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        folder.write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "make room" in caplog.text
+    assert list((tmp_path / "lm").iterdir()) == []
+    folder.write()
+    assert np.array_equal(load_file(tmp_path / "lm" / "1.safetensors")["contexts"], ROWS)
+
+
 def test_a_server_keeps_what_it_asks_again(small_repository, tmp_path):
     flags = ("--precision-share", "1", "--precision-cpu", "1", "--threads", "1")
     folder = tmp_path / "kept"
