@@ -34,8 +34,7 @@ class KeptContexts:
         self.path, self.max_seconds, self.clock = path, max_seconds, clock
         self.rows: deque[tuple[float, FloatArray]] = deque(maxlen=max_rows)
         self.is_changed = False
-        if path.is_file():
-            self.rows.extend(read_rows(path))
+        self.rows.extend(read_rows(path))
 
     def add(self, contexts: FloatArray) -> None:
         """Keep contexts [b, d], and forget as many of the oldest as are too many, or all that are of another d."""
@@ -97,11 +96,13 @@ class ContextFolder:
 
 
 def read_rows(path: Path) -> list[tuple[float, FloatArray]]:
-    """The rows of a file with their times; none, and a line in the log, where it is not one of ours."""
+    """The rows of a file with their times; none where there is no file, nor, with a line in the log, of another."""
     try:
         tensors = load_file(path)
         count, _ = tensors["contexts"].shape
         return list(zip(tensors["times"].reshape(count).tolist(), tensors["contexts"], strict=True))
+    except FileNotFoundError:
+        return []
     except (SafetensorError, KeyError, ValueError, OSError):
         log.error("%s holds no kept contexts and is written anew", path)
         return []

@@ -111,6 +111,13 @@ def test_a_folder_that_cannot_be_written_is_reported_and_stops_nothing(tmp_path,
 
 
 @pytest.mark.slow
+def test_a_folder_that_cannot_be_read_keeps_no_row_from_being_asked_again(tmp_path, caplog):
+    folder = ContextFolder(tmp_path / ("a" * 300), 100, 3600)  # as one without access: whoever looks gets an OSError
+    folder.add(Model("lm", 1, tmp_path), ROWS)
+    folder.write()
+    assert "contexts cannot be kept" in caplog.text
+
+
 def test_a_disk_that_fills_up_keeps_no_part_of_a_file(tmp_path, caplog):
     """It would lie there for good: nobody looks how old it is."""
     folder, (soft, hard) = ContextFolder(tmp_path, 100, 100), resource.getrlimit(resource.RLIMIT_FSIZE)
