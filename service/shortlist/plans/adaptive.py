@@ -61,7 +61,6 @@ class AdaptivePlan(Plan):
         }
         self.tails = [self.previews.get(tail, exact) for tail, exact in enumerate(self.exact)]
         self.fused = open_graph(bundle.graph("fused")) if bundle.has_graph("fused") else None
-        self.one_head = np.array(self.sizes[:1], np.int32)
         self.tally: Tally = Tally(len(self.tails))
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
@@ -79,11 +78,9 @@ class AdaptivePlan(Plan):
             return self.search_fused(self.fused, contexts, count)
         logits, ids, clusters = self.head.run_outputs(HEAD_OUTPUTS, {"context": contexts, "k": count})
         normalizer = make_zero_normalizer(logits)
-        if len(contexts) == 1:
-            head = PlanResult(ids, logits, normalizer, self.one_head)
-            return self.open_tails_of_row(contexts, count, clusters, head)
-        scored = np.full(len(contexts), self.sizes[0], np.int32)
-        return self.open_tails(contexts, count, clusters, PlanResult(ids, logits, normalizer, scored))
+        head = PlanResult(ids, logits, normalizer, np.full(len(contexts), self.sizes[0], np.int32))
+        open_tails = self.open_tails_of_row if len(contexts) == 1 else self.open_tails
+        return open_tails(contexts, count, clusters, head)
 
     def search_fused(self, fused: Graph, contexts: FloatArray, count: IdArray) -> PlanResult:
         """A single row [1, d], k up to the head's size. Equals `open_tails_of_row`, but with one call."""

@@ -58,6 +58,15 @@ def test_a_row_alone_equals_the_row_in_a_batch_and_opens_as_many_tails(adaptive_
         assert sum(counts) == len(rows)
 
 
+def test_what_is_written_into_an_answer_changes_no_other(adaptive_head, monkeypatch):
+    monkeypatch.setattr(adaptive_head.plan, "fused", None)
+    scored = adaptive_head.topk(rows, 1).scored
+    for row in range(len(rows)):
+        top = adaptive_head.topk(rows[row : row + 1], 1)
+        assert top.scored[0] == scored[row]
+        top.scored[:] = -1
+
+
 def test_only_tails_that_may_hold_an_answer_are_opened(tmp_path):
     """In the order of the tails: one is opened where its probability reaches the k-th best so far."""
     head, module = make(tmp_path), learn_module("adaptive", OPTIONS)

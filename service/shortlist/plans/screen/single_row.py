@@ -41,7 +41,8 @@ class SingleRowScorer:
         best: int = clusters.item(0)
         place = slice(best, best + 1)
         ids = self.sets.ids[index + self.sets.offsets[best]]
-        first = PlanResult(ids, top, log_normalizer + self.tail[place], self.sets.sizes[place])
+        scored = self.sets.sizes[place].copy()  # callers write into results
+        first = PlanResult(ids, top, log_normalizer + self.tail[place], scored)
         if count == 1:
             return first
         # The union of two clusters: equals scoring it whole, but with one more call of a warm session

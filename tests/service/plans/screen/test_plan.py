@@ -91,6 +91,19 @@ def test_no_rows_have_no_answers(heads, form):
         assert (top.ids.shape, top.logprobs.shape, top.scored.shape) == ((0, 4), (0, 4), (0,))
 
 
+@pytest.mark.parametrize("loops", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_written_into_an_answer_changes_no_other(heads, form, loops, monkeypatch):
+    """Results are written into where other ways answer some rows: sizes of sets were overwritten so."""
+    if not loops:
+        monkeypatch.setattr(heads[form].plan, "loops", None)
+    for count in (1, 64):
+        top = heads[form].topk_by_plan(rows[:count], 5)
+        scored = top.scored.copy()
+        top.scored[:] = CLASSES - 1
+        np.testing.assert_array_equal(heads[form].topk_by_plan(rows[:count], 5).scored, scored)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_chunks_of_rows_are_the_rows(heads, form, monkeypatch):
     """Also where some rows of a chunk go to dense, or open more clusters."""
