@@ -26,6 +26,7 @@ from shortlist.kernels.lists import MAX_BANS, mark_long_list
 from .base import Plan, take_best
 from .exact_rows import ExactRows
 from .list_costs import MOST_ASKED, estimate_asked, estimate_listed, guess_costs
+from .normalizer import log_sum_exp
 
 MIN_CLASSES = 1 << 15  # with fewer, the plan's own search answers
 SPREADS = 2.5  # so many standard deviations more are asked for than are needed where lists are no matter of scores
@@ -112,9 +113,11 @@ class ListWays:
             return own
         result = empty_result(len(contexts), k)
         for row, ids in enumerate(self.list_permitted(class_filter, len(contexts))):
-            result.ids[row], result.logits[row] = take_best(self.rows.score_row(contexts[row], ids), ids, k)
-            result.scored[row] = ids.size
-        result.log_normalizer = self.plan.compute_log_normalizer(contexts, result.ids, result.logits)
+            logits = self.rows.score_row(contexts[row], ids)
+            result.ids[row], result.logits[row] = take_best(logits, ids, k)
+            result.scored[row], result.log_normalizer[row] = ids.size, log_sum_exp(logits)
+        estimates = self.plan.compute_log_normalizer(contexts, result.ids, result.logits)
+        result.log_normalizer = np.maximum(estimates, result.log_normalizer)
         result.risk = np.zeros(len(contexts), np.float32)
         return result
 

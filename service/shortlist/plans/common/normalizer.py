@@ -18,8 +18,8 @@ LEAST_SHARE = 1e-5  # of a sum of exponentials, that float32 can tell
 
 
 def log_sum_exp(logits: FloatArray) -> np.float32:
-    """Log of the sum of exp(logits) [V], in float32; NaN or infinite where a logit is. Overwrites `logits`."""
-    peak = logits.max()
+    """Log of the sum of exp(logits) [V], float32, -inf of none; NaN or infinite where a logit is. Overwrites them."""
+    peak = logits.max(initial=-np.inf)
     if peak == -np.inf:
         return np.float32(-np.inf)
     with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what overflows

@@ -119,6 +119,20 @@ def test_a_row_takes_its_way_whatever_the_others_do():
         assert alone.scored[0] == together.scored[row]
 
 
+def test_a_list_that_adds_up_to_more_than_the_estimate_takes_its_place(monkeypatch):
+    ways, allowed = make_ways(), choose(0.1)
+    monkeypatch.setattr(ways.plan, "compute_log_normalizer", lambda contexts, ids, logits: logits.min(axis=1))
+    result = ways.score_lists(CONTEXTS, K, ClassFilter(allow=allowed[None]))
+    expected = np.logaddexp.reduce(CONTEXTS @ WEIGHT[allowed].T, axis=1, dtype=np.float64)
+    np.testing.assert_allclose(result.log_normalizer, expected, atol=1e-5)
+
+
+def test_a_list_of_which_every_class_is_banned_leaves_none():
+    result = make_ways().score_lists(CONTEXTS, K, ClassFilter(allow=np.array([[3, 5]]), ban=np.array([[5, 3]])))
+    assert (result.ids == -1).all()
+    assert np.isfinite(result.log_normalizer).all()
+
+
 def test_a_row_that_dense_answered_has_a_risk_of_zero_beside_one_that_lists_send_to_exact_answers():
     ways, lists = make_ways(exact=CHEAP), list_filters()["several lists"]
     assert set(ways.choose_ways(4, K, lists)) == {OWN, EXACT}
