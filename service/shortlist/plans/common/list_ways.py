@@ -198,19 +198,29 @@ def find_shared_list(lists: Lists | None) -> IdArray | IntArray | None:
 
 
 def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-    """`search` of the rows whose lists restrict nothing, as if no row had lists, and of the others with theirs.
+    """`search` of the rows that nothing restricts, of those that lists alone restrict, and of the others, each apart.
 
-    So no answer depends on the lists of the rows beside it, where a plan looks further for rows that have some.
+    So no answer depends on what restricts the rows beside it: plans look further for rows with lists, and other ways
+    take rows of which no class is hidden or forced.
     """
-    free = find_free_rows(class_filter, len(contexts)) if class_filter.restricts else np.zeros(0, bool)
-    if not free.any():
-        return search(contexts, k, class_filter)
-    if free.all():
-        return search(contexts, k, UNRESTRICTED)
-    result, others = empty_result(len(contexts), k), (~free).nonzero()[0]
-    result.put(free.nonzero()[0], search(contexts[free], k, UNRESTRICTED))
-    result.put(others, search(contexts[others], k, class_filter.take(others)))
+    parts = [(rows.nonzero()[0], lists) for rows, lists in list_parts(class_filter, len(contexts)) if rows.any()]
+    if len(parts) <= 1:
+        return search(contexts, k, parts[0][1] if parts else class_filter)
+    result = empty_result(len(contexts), k)
+    for some, lists in parts:
+        result.put(some, search(contexts[some], k, lists.take(some)))
     return result
+
+
+def list_parts(class_filter: ClassFilter, rows: int) -> Iterator[tuple[BoolArray, ClassFilter]]:
+    """Marks [rows] of the rows that are searched together, and what restricts those."""
+    if not class_filter.restricts:
+        return
+    free = find_free_rows(class_filter, rows)
+    yield free, UNRESTRICTED
+    listed = find_free_rows(replace(class_filter, allow=None, ban=None), rows)
+    yield ~free & listed, replace(class_filter, hidden=None, forced=None)
+    yield ~free & ~listed, class_filter
 
 
 def find_free_rows(class_filter: ClassFilter, rows: int) -> BoolArray:

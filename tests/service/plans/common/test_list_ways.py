@@ -1,5 +1,7 @@
 """Each way gives the answers of the plan's own search, of a plan that is exact."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from shortlist.bundle.settings import ListCosts
@@ -7,7 +9,7 @@ from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import PlanResult
 from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.base import Plan, take_best
-from shortlist.plans.common.list_ways import EXACT, LISTED, OWN, ListWays, count_asked
+from shortlist.plans.common.list_ways import EXACT, LISTED, OWN, ListWays, count_asked, search_free_rows_apart
 from shortlist.plans.common.normalizer import log_sum_exp
 
 CLASSES, DIM, K = 70_000, 8, 10
@@ -131,6 +133,21 @@ def test_a_list_of_which_every_class_is_banned_leaves_none():
     result = make_ways().score_lists(CONTEXTS, K, ClassFilter(allow=np.array([[3, 5]]), ban=np.array([[5, 3]])))
     assert (result.ids == -1).all()
     assert np.isfinite(result.log_normalizer).all()
+
+
+@pytest.mark.parametrize("more", [{"hidden": np.array([[-1], [3], [5], [-1]])}, {"forced": np.array([-1, 3, 5, -1])}])
+def test_a_row_is_searched_as_alone_beside_rows_with_hidden_or_forced_classes(more):
+    lists = ClassFilter(allow=RowLists.from_lists([choose(0.1)], [0, 0, -1, -1]))
+    searched = []
+
+    def search(contexts, k, class_filter):
+        searched.append((len(contexts), class_filter.allow is None, class_filter.hidden, class_filter.forced))
+        return WholePlan().topk(contexts, k, class_filter)
+
+    result = search_free_rows_apart(search, CONTEXTS, K, replace(lists, **more))
+    assert searched[:2] == [(1, True, None, None), (1, False, None, None)]
+    assert [each[0] for each in searched] == [1, 1, 2]
+    np.testing.assert_array_equal(result.ids, WholePlan().topk(CONTEXTS, K, replace(lists, **more)).ids)
 
 
 def test_a_row_that_dense_answered_has_a_risk_of_zero_beside_one_that_lists_send_to_exact_answers():
