@@ -46,6 +46,8 @@ class Front:
         """`mean` and `logits` of `contexts` [B, d]."""
         if self.compiled is not None:
             return self.compiled(contexts)
+        if not len(contexts):  # ONNX Runtime multiplies no matrices without rows
+            return contexts, np.empty((0, self.frequent.size), np.float32)
         mean, logits = self.graph(context=contexts)
         return mean, logits
 

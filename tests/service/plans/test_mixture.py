@@ -31,6 +31,14 @@ def test_exact_answers_are_the_modules_for_every_k(served):
         assert (top.scored == truth.shape[1]).all()
 
 
+def test_no_rows_have_no_answers_by_graphs_too(served, monkeypatch):
+    head, rows, _ = served
+    monkeypatch.setattr(head.plan.front, "compiled", None)
+    for lists in ({}, {"ban": [3]}, {"exact": True}, {"bias": {3: 1.0}}):
+        assert head.topk(rows[:0], 5, **lists).ids.shape == (0, 5)
+    assert head.sample(rows[:0], seed=1).ids.shape == (0, 1)
+
+
 @pytest.mark.parametrize(("components", "tree"), [(1, False), (2, True), (8, True), (3, False)])
 def test_any_number_of_components_is_served(tmp_path, components, tree):
     module = make_module(*SIZES["graphs"], components, tree)
