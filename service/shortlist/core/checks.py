@@ -18,6 +18,11 @@ def cut(text: object, length: int = 60) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in short)
 
 
+def show(value: object) -> str:
+    """`value` in an error sentence: a text in quotes, since otherwise the text "5" reads like the number."""
+    return f"'{cut(value)}'" if isinstance(value, str) else cut(value)
+
+
 def parse_whole_number(what: str, value: Any) -> int:
     """Convert `value`, also an integer of numpy or torch, to int; raises BadInput naming `what`."""
     try:
@@ -25,8 +30,7 @@ def parse_whole_number(what: str, value: Any) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    shown = f"'{cut(value)}'" if isinstance(value, str) else cut(value)  # else the text "5" reads like the number
-    raise BadInput(f"{what} is {shown}: give a whole number")
+    raise BadInput(f"{what} is {show(value)}: give a whole number")
 
 
 def is_count(value: Any) -> bool:

@@ -13,7 +13,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names, resolve_names
 from shortlist.core.arrays import FLOAT64_CODE, parse_float_rows, parse_id_rows, parse_numbers
 from shortlist.core.bias import Bias, parse_bias
-from shortlist.core.checks import cut, is_count, parse_whole_number
+from shortlist.core.checks import cut, is_count, parse_whole_number, show
 from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.queries import BeamQuery, BeamStep, SampleQuery, ScoreQuery, Scores, TopKQuery
 from shortlist.core.results import DoubleArray, ReadTexts, TopK
@@ -83,7 +83,7 @@ def read_target(fields: dict[str, Any]) -> tuple[str, int | None]:
         raise BadInput("model must be a name, as text")
     if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
         raise BadInput(
-            f"version is {cut(version)}: send a whole number, or leave it out for `stable` where it is declared, else "
+            f"version is {show(version)}: send a whole number, or leave it out for `stable` where it is declared, else "
             "the latest that is ready"
         )
     return name, version
@@ -169,9 +169,9 @@ def read_limits(fields: dict[str, Any]) -> tuple[float, int]:
     """`timeout` in seconds, 0 for the server's own, and `priority`, lower first; raises BadInput."""
     timeout, priority = fields.get("timeout", 0.0), fields.get("priority", 0)
     if not isinstance(timeout, NUMBERS) or isinstance(timeout, bool) or not timeout >= 0:
-        raise BadInput(f"timeout is {cut(timeout)}: send seconds, from 0")
+        raise BadInput(f"timeout is {show(timeout)}: send seconds, from 0")
     if not is_count(priority):
-        raise BadInput(f"priority is {cut(priority)}: send a whole number from 0")
+        raise BadInput(f"priority is {show(priority)}: send a whole number from 0")
     return float(timeout), priority
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
-from shortlist.core.checks import cut, is_count, parse_object
+from shortlist.core.checks import cut, is_count, parse_object, show
 from shortlist.core.queries import Query, Result, TopKQuery
 from shortlist.core.results import Labels, ReadTexts, read_labels
 from shortlist.core.units import SECONDS_PER_MICROSECOND
@@ -210,5 +210,5 @@ def read_count(parameters: dict[str, Any], name: str) -> int:
     """A parameter that is a whole number from 0, 0 where it is missing; raises BadInput."""
     value: int = parameters.get(name, 0)
     if not is_count(value):
-        raise BadInput(f"{name} is {cut(value)}: send a whole number from 0")
+        raise BadInput(f"{name} is {show(value)}: send a whole number from 0")
     return value

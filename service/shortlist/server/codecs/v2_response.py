@@ -13,7 +13,7 @@ import orjson
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.core.arrays import Array
-from shortlist.core.checks import cut, is_count, parse_object
+from shortlist.core.checks import cut, is_count, parse_object, show
 from shortlist.core.queries import Result, Scores
 from shortlist.core.results import IdArray, ReadTexts, TopK
 from shortlist.errors import BadInput
@@ -165,7 +165,7 @@ def read_output(entry: dict[str, Any], binary: bool, kind: Kind) -> OutputFormat
     parameters = parse_object(entry, "parameters", f"output '{name}'")
     region, classes = parse_region(parameters, f"output '{name}'"), parameters.get("classification", 0)
     if not is_count(classes):
-        raise BadInput(f"classification of '{name}' is {cut(classes)}: send a whole number from 0")
+        raise BadInput(f"classification of '{name}' is {show(classes)}: send a whole number from 0")
     if classes and (kind != "topk" or name != LOGPROBS):
         raise BadInput(f"output '{name}' cannot be classified: ask for the classification of '{LOGPROBS}'")
     if classes and region is not None:

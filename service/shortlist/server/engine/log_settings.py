@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from shortlist.core.checks import cut, is_count
+from shortlist.core.checks import is_count, show
 from shortlist.errors import BadInput
 from shortlist.server.messages.json_fields import check_setting_names, read_flag
 
@@ -69,5 +69,5 @@ def check_fixed_settings(changes: dict[str, Any]) -> None:
 def check_verbose_level(level: Any) -> int:
     """Return the level if the server has it; raises BadInput."""
     if not is_count(level):
-        raise BadInput(f"{VERBOSE_LEVEL} is {cut(level)}: send a whole number from 0")
+        raise BadInput(f"{VERBOSE_LEVEL} is {show(level)}: send a whole number from 0")
     return int(level)

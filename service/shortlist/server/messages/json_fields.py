@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from shortlist.core.checks import cut
+from shortlist.core.checks import cut, show
 from shortlist.errors import BadInput, TooLarge
 
 MAX_BRACKETS = 1 << 16  # far more lists and objects than a request has rows
@@ -48,7 +48,7 @@ def read_flag(fields: dict[str, Any], name: str) -> bool:
     """A field that is true or false, false where it is missing; raises BadInput."""
     value = fields.get(name, False)
     if not isinstance(value, bool):
-        raise BadInput(f"{name} is {cut(value)}: send true or false")
+        raise BadInput(f"{name} is {show(value)}: send true or false")
     return value
 
 
