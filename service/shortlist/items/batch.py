@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.checks import cut, is_count
+from shortlist.core.checks import cut, is_count, show
 from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput
 
@@ -128,12 +128,12 @@ def check_name(key: Any) -> None:
 def check_id(key: Any) -> None:
     """Raise BadInput unless an item may have this id."""
     if not is_count(key) or key > MAX_ITEM_ID:
-        raise BadInput(f"{cut(key)} is no id, and the model was exported without names: send whole numbers from 0")
+        raise BadInput(f"{show(key)} is no id, and the model was exported without names: send whole numbers from 0")
 
 
 def check_source(source: Any, sequence: Any) -> None:
     """Raise BadInput for what numbers no batch."""
     if not isinstance(source, str) or len(source) > MAX_NAME_BYTES or not source.isprintable():
-        raise BadInput(f"source is {cut(source)}: send a short text, or leave it out")
+        raise BadInput(f"source is {show(source)}: send a short text, or leave it out")
     if sequence is not None and (not is_count(sequence) or sequence >= 1 << 63):
-        raise BadInput(f"sequence is {cut(sequence)}: send a whole number from 0, or leave it out")
+        raise BadInput(f"sequence is {show(sequence)}: send a whole number from 0, or leave it out")

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.checks import cut, parse_whole_number
+from shortlist.core.checks import parse_whole_number, show
 from shortlist.core.results import DoubleArray
 from shortlist.errors import BadInput
 
@@ -70,10 +70,10 @@ def parse_sampling(
     seeds, positions = (parse_integers(*each, rows) for each in (("seed", seed), ("position", position)))
     count = parse_whole_number("draws", draws)
     if not 1 <= count <= MAX_DRAWS:
-        raise BadInput(f"draws is {cut(draws)}: give a whole number from 1 to {MAX_DRAWS}")
+        raise BadInput(f"draws is {show(draws)}: give a whole number from 1 to {MAX_DRAWS}")
     share = 1.0 if top_p is None else parse_number("top_p", top_p)
     if not 0 < share <= 1:
-        raise BadInput(f"top_p is {cut(top_p)}: give a probability over 0, up to 1")
+        raise BadInput(f"top_p is {show(top_p)}: give a probability over 0, up to 1")
     k = None if top_k is None else parse_whole_number("top_k", top_k)
     return Sampling(seeds, positions, parse_temperatures(temperature, rows), count, k, share)
 
@@ -84,9 +84,9 @@ def parse_integers(name: str, value: Any, rows: int) -> Integers:
         return np.array([value] * rows, np.int64)
     numbers = to_array(value)
     if numbers.ndim > 1 or numbers.dtype.kind not in "iu" or (numbers.size and not numbers.min() >= 0):
-        raise BadInput(f"{name} is {cut(value)}: give a whole number from 0, or a list of one a row")
+        raise BadInput(f"{name} is {show(value)}: give a whole number from 0, or a list of one a row")
     if numbers.size and numbers.max() > MAX_SEED:
-        raise BadInput(f"{name} is {cut(value)}: give at most {MAX_SEED}")
+        raise BadInput(f"{name} is {show(value)}: give at most {MAX_SEED}")
     return repeat_rows(name, numbers.astype(np.int64), rows)
 
 
@@ -98,7 +98,7 @@ def parse_temperatures(value: Any, rows: int) -> DoubleArray:
     inside = numbers.dtype.kind in "iuf" and numbers.ndim < 2
     if not (inside and ((numbers >= MIN_TEMPERATURE) & (numbers <= MAX_TEMPERATURE)).all()):
         raise BadInput(
-            f"temperature is {cut(value)}: give numbers from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}; "
+            f"temperature is {show(value)}: give numbers from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}; "
             "for the best class itself ask for k = 1"
         )
     return repeat_rows("temperature", numbers.astype(np.float64), rows)
@@ -108,7 +108,7 @@ def parse_number(name: str, value: Any) -> float:
     """`value` as float; raises BadInput unless it is a number."""
     number = to_array(value)
     if number.ndim or number.dtype.kind not in "iuf":
-        raise BadInput(f"{name} is {cut(value)}: give a number")
+        raise BadInput(f"{name} is {show(value)}: give a number")
     return float(number)
 
 

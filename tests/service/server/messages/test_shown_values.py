@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from shortlist.core.draws.sampling import parse_sampling
 from shortlist.errors import BadInput
 from shortlist.server.codecs.v1_json import read_limits, read_target
 from shortlist.server.codecs.v2_request import read_count
@@ -19,6 +20,9 @@ CASES: dict[str, Callable[[], object]] = {
     "priority is -1": lambda: read_limits({"priority": -1}),
     "timeout is '1000'": lambda: read_count({"timeout": "1000"}, "timeout"),
     "log_verbose_level is '1'": lambda: check_verbose_level("1"),
+    "seed is '1'": lambda: parse_sampling(1, seed="1"),
+    "temperature is '1'": lambda: parse_sampling(1, seed=1, temperature="1"),
+    "top_p is '1'": lambda: parse_sampling(1, seed=1, top_p="1"),
 }
 
 

@@ -128,7 +128,7 @@ REFUSALS = {
         "biases must hold numbers alone",
     ),
     "an empty name": ({"remove": [""]}, "the name '' has 0 bytes"),
-    "a sequence that is none": ({"sequence": "1"}, "sequence is 1"),
+    "a sequence that is none": ({"sequence": "1"}, "sequence is '1'"),
     "another field": ({"delete": []}, "there is no field 'delete'"),
     "lists as names": ({"remove": [["a"]]}, "put and remove must hold names"),
 }
