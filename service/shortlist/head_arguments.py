@@ -99,11 +99,11 @@ class HeadArguments:
         """`contexts` as [B, d] float32; raises BadInput."""
         return parse_contexts(contexts, self.manifest.name, self.manifest.dim)
 
-    def check_k(self, k: int) -> int:
-        """`k` as an int; raises BadInput unless it is a whole number from 1 to max_k."""
-        count = parse_whole_number("k", k)
+    def check_k(self, k: int, name: str = "k") -> int:
+        """`k` as an int; raises BadInput, which names the argument, unless it is a whole number from 1 to max_k."""
+        count = parse_whole_number(name, k)
         if not 1 <= count <= self.manifest.max_k:
-            raise BadInput(f"k is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
+            raise BadInput(f"{name} is {count} but {self.manifest.name} answers {name} from 1 to {self.manifest.max_k}")
         return count
 
     def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:

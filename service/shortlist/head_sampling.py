@@ -80,7 +80,7 @@ class SampledHead(HeadArguments, ABC):
         Raises BadInput for a head without exact answers.
         """
         if top_k is not None:
-            return self.choose_plan(rows, self.check_k(top_k), exact=True, proof=bias is None)
+            return self.choose_plan(rows, self.check_k(top_k, "top_k"), exact=True, proof=bias is None)
         if self.certified is not None and bias is None:
             return self.certified, "bounded"
         return self.choose_plan(1, 1, exact=True, proof=False)

@@ -42,10 +42,11 @@ class Rows:
         return WEIGHT[ids] @ context
 
 
-def make_ways(exact=DEAR, asked=DEAR, listed=DEAR):
+def make_ways(exact=DEAR, asked=DEAR, listed=DEAR, asked_few=None):
+    """Ways that cost so much; asked_few: what a search for K classes costs where that is not `asked`."""
     plan = WholePlan()
     plan.fallback = WholePlan()
-    costs = ListCosts(ks=(10, 512), asked=(asked, asked), listed=listed, exact=exact)
+    costs = ListCosts(ks=(K, 512), asked=(asked_few or asked, asked), listed=listed, exact=exact)
     return ListWays(plan, Rows(), CLASSES, costs)
 
 
@@ -73,9 +74,13 @@ def list_filters():
 
 
 @pytest.mark.parametrize("name", list(list_filters()))
-@pytest.mark.parametrize("cheap", ["exact", "asked", "listed"])
-def test_every_way_gives_the_same(name, cheap):
-    lists, ways = list_filters()[name], make_ways(**{cheap: CHEAP if cheap != "listed" else CHEAP / CLASSES})
+@pytest.mark.parametrize(
+    "costs",
+    [{"exact": CHEAP}, {"asked": CHEAP}, {"listed": CHEAP / CLASSES, "asked_few": CHEAP}],
+    ids=["exact", "asked", "listed"],
+)
+def test_every_way_gives_the_same(name, costs):
+    lists, ways = list_filters()[name], make_ways(**costs)
     result, expected = ways.topk(CONTEXTS, K, lists), WholePlan().topk(CONTEXTS, K, lists)
     np.testing.assert_array_equal(result.ids, expected.ids)
     np.testing.assert_allclose(result.logits, expected.logits, atol=1e-5)
@@ -87,6 +92,7 @@ def test_the_cheapest_way_is_taken():
     assert set(make_ways(exact=CHEAP).choose_ways(4, K, lists)) == {EXACT}
     assert set(make_ways(listed=CHEAP / CLASSES, asked=CHEAP).choose_ways(4, K, lists)) == {count_asked(K, 0.1)}
     assert set(make_ways(listed=CHEAP / CLASSES, asked=CHEAP).choose_ways(4, 100, lists)) == {LISTED}
+    assert set(make_ways(listed=CHEAP / CLASSES, asked_few=CHEAP).choose_ways(4, K, lists)) == {LISTED}
 
 
 def test_short_lists_and_bans_are_the_plans_own_affair():
