@@ -23,6 +23,7 @@ from shortlist.plans.grouped import GroupedPlan
 
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
+WIDEST_LOOK_ROWS = 2_000  # that the widest look is fitted to at most: it takes several times as long as the others
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
 # Added to every estimate: five kinds of text, none of their documents or like in the fit, missed exp(-.3) (k = 1) and
@@ -53,11 +54,12 @@ def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...
 
 
 def fit_effort(plan: GroupedPlan, truth: Truth, depths: list[int]) -> tuple[Weights, ...]:
-    """The weights of every look, fitted to searches for so many classes as `depths` say."""
+    """The weights of every look, fitted to searches for each of `depths` classes; those of the widest to some rows."""
     looks = {k: list_looks(plan.settings, k, plan.order.size) for k in depths}
+    some = truth.take_every(-(-len(truth.contexts) // WIDEST_LOOK_ROWS))  # of all kinds of text
     return tuple(
-        expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], truth, k) for k in depths]))
-        for number in range(len(looks[depths[0]]))
+        expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], rows, k) for k in depths]))
+        for number, rows in enumerate((truth, truth, some))
     )
 
 

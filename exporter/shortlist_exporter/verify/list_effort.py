@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from shortlist.bundle.settings import LIST_LOOKS
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
@@ -126,7 +127,7 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
     if permitted.size < MIN_PERMITTED:
         return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
-    looks = list_looks(plan.settings, k, plan.order.size)
+    looks = list_looks(plan.settings, k, plan.order.size)[:LIST_LOOKS]
     search = plan.prepare_search(k)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
     result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None

@@ -7,7 +7,7 @@ many kinds three times what text of one kind does for many classes.
 from __future__ import annotations
 
 import numpy as np
-from shortlist.bundle.settings import MOST_OPENED_PER_DEPTH, GroupedSettings
+from shortlist.bundle.settings import LIST_LOOKS, MOST_OPENED_PER_DEPTH, GroupedSettings
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.evaluation.statistics import mark_hits
@@ -47,7 +47,7 @@ def choose_width_per_k(plan: GroupedPlan, truth: Truth, promise: float) -> tuple
 
     def measure_misses(opened: int, candidates: int) -> float:
         wider = change_settings(plan, opened_per_k=opened, candidates_per_k=candidates)
-        first, _ = list_looks(wider.settings, k, plan.order.size)
+        first = list_looks(wider.settings, k, plan.order.size)[0]
         return float(measure_look(wider, first, truth, k).missed.mean())
 
     most = (1 - promise) / MISS_DIVISOR
@@ -76,7 +76,7 @@ def find_banned_hits(plan: GroupedPlan, contexts: FloatArray, best: IdArray, ban
     contexts: [n, d]. best: [n, m], their best classes in order.
     """
     assert plan.compiled is not None, "graphs take no looks"
-    looks = list_looks(plan.settings, ASKED, plan.order.size)
+    looks = list_looks(plan.settings, ASKED, plan.order.size)[:LIST_LOOKS]
     search = plan.prepare_search(ASKED)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH)
     ids = plan.compiled(contexts, search, ClassFilter(ban=best[:, :banned])).ids
     return float(mark_hits(ids, best[:, banned:], ASKED).mean())

@@ -17,7 +17,8 @@ from shortlist.errors import BadInput
 PREVIEWED_DIVISOR = 2  # plan `grouped` previews at least so small a share of the classes that it opens by all columns
 MAX_BLOCK_CLASSES = 16  # of one block of plan `grouped`: as many as its loops score side by side
 MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
-LOOKS = 2  # that a search of plan `grouped` takes at most
+LOOKS = 3  # that a search of plan `grouped` takes at most
+LIST_LOOKS = 2  # the same of rows with lists
 MAX_EFFORT_K = 256  # beyond it, every row takes the last look alone, and nothing is estimated
 MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
 EFFORT_WEIGHTS = 15  # of each look: one for every feature, and a constant

@@ -57,6 +57,11 @@ class Truth:
         best = self.best.first_rows(rows)
         return Truth(self.contexts[:rows], best, self.logprobs[:rows], self.log_normalizer[:rows])
 
+    def take_every(self, step: int) -> Truth:
+        """Every `step`-th row from the first, without targets."""
+        best = self.best.take_every(step)
+        return Truth(self.contexts[::step], best, self.logprobs[::step], self.log_normalizer[::step])
+
     def first_classes(self, depth: int) -> Truth:
         """The first `depth` classes of every row."""
         return replace(self, best=self.best.first_classes(depth), logprobs=self.logprobs[:, :depth])

@@ -34,6 +34,14 @@ def test_the_first_rows_of_a_truth(head):
     assert [len(part) for part in (first.contexts, first.logprobs, first.log_normalizer)] == [7, 7, 7]
 
 
+def test_every_third_row_of_a_truth(head):
+    truth = compute_truth(rank_by_plan(head.dense, CONTEXTS, np.arange(100)), CONTEXTS, 5)
+    some = truth.take_every(3)
+    np.testing.assert_array_equal(some.ids, truth.ids[::3])
+    np.testing.assert_array_equal(some.contexts, CONTEXTS[::3])
+    assert [len(part) for part in (some.logprobs, some.log_normalizer)] == [34, 34]
+
+
 def test_classes_of_probability_0_are_no_answers():
     logits = np.array([[1.0, -np.inf, 3.0, -np.inf]], np.float32)
     assert rank_logits(logits, 3).ids.tolist() == [[2, 0, -1]]

@@ -38,15 +38,16 @@ def test_more_threads_answer_the_same(grouped_head):
 def test_looks_grow_with_k_over_ten(grouped_head):
     size = 100_000
     settings = grouped_head.plan.settings.model_copy(update={"opened_per_k": 300, "candidates_per_k": 9})
-    first, last = list_looks(settings, 10, size)
+    first, second, third = list_looks(settings, 10, size)
     assert (first.opened, first.candidates) == (settings.classes_opened, settings.candidates)
     assert first == list_looks(settings, 1, size)[0]._replace(full_view=first.full_view)
     for k in (20, 100, 500):
-        wide_first, wide_last = list_looks(settings, k, size)
+        wide_first, wide_second, wide_third = list_looks(settings, k, size)
         assert wide_first.opened == max(first.opened, 300 * (k - 10))
         assert wide_first.candidates == first.candidates + 9 * (k - 10)
         assert wide_first.candidates <= wide_first.previewed <= wide_first.opened
-        for before, after in ((first, wide_first), (last, wide_last), (wide_first, wide_last)):
+        wider = (first, wide_first), (second, wide_second), (third, wide_third)
+        for before, after in (*wider, (wide_first, wide_second), (wide_second, wide_third)):
             assert all(one <= other for one, other in zip(before[:-1], after[:-1], strict=True))
             assert after.raise_share <= before.raise_share
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.bundle.settings import MOST_OPENED_PER_DEPTH, PREVIEWED_DIVISOR, GroupedSettings
+from shortlist.bundle.settings import LIST_LOOKS, MOST_OPENED_PER_DEPTH, PREVIEWED_DIVISOR, GroupedSettings
 from shortlist.kernels.lists import MOST_LISTED
 
 from .tables import LookStruct, SearchStruct
@@ -26,6 +26,9 @@ LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MOST_OPENED_K classes
 MOST_OPENED_K = 40
 LAST_LOOK_CANDIDATES_PER_K = 10
 WIDE_LAST_LOOK_FACTOR = 1.5  # of what a first look for many classes opens, and of its candidates, at least
+WIDEST_LOOK_SHARE = 5 / 6  # of all classes, that a look opens at rows that stay doubtful otherwise
+WIDEST_LOOK_PREVIEWED_SHARE = 4 / 5  # of these, that it previews by all columns
+WIDEST_LOOK_FACTOR = 3  # its candidates to the last look's; of millions of classes what it opens, too
 LEAST_SAVING = 0.75  # a first look that opens a larger share of what the last does is not worth its time
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 # Times the odds of 1 less the promise for each of k classes, up to the second number: over them a row looks further.
@@ -56,10 +59,11 @@ class Search(NamedTuple):
     """A search for k classes.
 
     looks: each goes at least as far as the one before. free_looks: how many of them a row takes at most whose lists
-    forbid nothing, or that has none; 0: all. fitted: the number of candidates beside which the tail was fitted.
+    forbid next to nothing, or that has none; 0: all. list_looks: the same of any other row. fitted: the number of
+    candidates beside which the tail was fitted.
     weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
     where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is taken.
-    list_weights: those of the last look of a row with lists, where they are not the same. doubt_bar: log-odds over
+    list_weights: those of the last look of any other row, where they are not the same. doubt_bar: log-odds over
     which a row gets INFINITY for them after the last look, since it should be answered exactly; inf where nothing can.
     list_doubt_bar: the same of rows whose lists forbid more than next to nothing. most_listed: of so few permitted
     classes all are scored. opened_per_depth: classes that a later look opens for each banned one in front of a row's
@@ -76,6 +80,7 @@ class Search(NamedTuple):
     list_doubt_bar: float = inf
     most_listed: int = MOST_LISTED
     free_looks: int = 0
+    list_looks: int = 0
     opened_per_depth: int = MOST_OPENED_PER_DEPTH
 
 
@@ -85,13 +90,15 @@ def make_search(search: Search) -> Any:
     limits = (LookStruct * len(search.looks))(
         *(LookStruct(*(min(limit, MAX_LIMIT) for limit in look)) for look in search.looks)
     )
-    rows = (*search.weights, search.list_weights or search.weights[-1]) if search.weights else ()
+    free_looks, list_looks = (
+        min(count or len(limits), len(limits)) for count in (search.free_looks, search.list_looks)
+    )
+    rows = (*search.weights, search.list_weights or search.weights[list_looks - 1]) if search.weights else ()
     weights = np.array(rows, np.float32)
     addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
     bars = search.bar, search.doubt_bar, search.list_doubt_bar
-    looks = len(limits), search.free_looks or len(limits)
     counts = search.k, search.fitted, search.most_listed, search.opened_per_depth
-    struct = SearchStruct(limits, *addresses, *looks, *counts, *bars)
+    struct = SearchStruct(limits, *addresses, free_looks, list_looks, *counts, *bars)
     struct.weights_array = weights
     return byref(struct)
 
@@ -112,7 +119,8 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
 
     The first is as set; the second is among half of all classes or, of millions, among twice as many as the first.
     Where one class is asked for it is among two thirds: few rows take it, and what these miss is their whole answer.
-    Lists and a promise decide whether a row gets the second.
+    The third is among nearly all, which takes a fraction of an exact answer's time. Lists and a promise decide whether
+    a row gets the second, and a promise whether it gets the third.
     """
     full_view = max(settings.full_view, ceil(GROUPED_EXACT_PER_K * k))
     many_k = max(0, k - NARROW_K)
@@ -128,10 +136,19 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     opened = max(share, wanted, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
     raise_share = 1.0 if k <= MOST_RAISED_K else 0.5
+    second = Look(opened, previewed, candidates, full_view, raise_share)
     return (
         Look(first_opened, first_previewed, first_candidates, full_view, raise_share),
-        Look(opened, previewed, candidates, full_view, raise_share),
+        second,
+        widen_look(second, classes),
     )
+
+
+def widen_look(look: Look, classes: int) -> Look:
+    """A look among nearly all of V `classes` or, of millions, among so many more than `look`."""
+    opened = max(look.opened, min(int(WIDEST_LOOK_SHARE * classes), WIDEST_LOOK_FACTOR * look.opened))
+    previewed = max(look.previewed, int(WIDEST_LOOK_PREVIEWED_SHARE * opened))
+    return look._replace(opened=opened, previewed=previewed, candidates=WIDEST_LOOK_FACTOR * look.candidates)
 
 
 def find_bars(promise: float, k: int, *, has_exact: bool, has_list_effort: bool) -> dict[str, float]:
@@ -157,7 +174,7 @@ def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted
     forbidden.
     """
     share = permitted / classes
-    (first, last), plain = list_looks(settings, ceil(k / share), classes), list_looks(settings, k, classes)
+    (first, last, _), plain = list_looks(settings, ceil(k / share), classes), list_looks(settings, k, classes)
     factor = 1 - log10(share) ** 3  # twice as far for a tenth of all, hardly further for half of them
     opened, previewed, candidates = (
         ceil(factor * limit) for limit in (first.opened, first.previewed, first.candidates)
@@ -167,5 +184,5 @@ def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted
     first = wider if opened < LEAST_SAVING * last.opened else last
     return tuple(
         look._replace(full_view=other.full_view, raise_share=other.raise_share)
-        for look, other in zip((first, last), plain, strict=True)
+        for look, other in zip((first, last), plain[:LIST_LOOKS], strict=True)
     )

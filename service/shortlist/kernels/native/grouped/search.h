@@ -117,7 +117,7 @@ static int is_nearly_free(const struct row_search *row) {
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row) && !is_nearly_free(row);
-    if (is_narrowed && number == search->looks - 1) return search->list_weights;
+    if (is_narrowed && number == search->list_looks - 1) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
 }
 
@@ -174,7 +174,7 @@ static int is_best_unsure(const struct row_search *row, int64_t count) {
 
 /* Looks further among all classes, for the normaliser alone; what the first look scored exactly is in its place. */
 static void look_for_normalizer(struct row_search *row) {
-    row->limits = row->search->limits[row->search->looks - 1];
+    row->limits = row->search->limits[row->search->list_looks - 1];
     int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, NULL, row->classes, row->scratch,
                                       &row->look);
     score_candidates(row->head, row->steps, row->scratch, count);
@@ -216,13 +216,15 @@ static void limit_look(struct row_search *row, int64_t number) {
 
 /* How many looks the row takes at most. */
 INLINE int64_t count_looks(const struct row_search *row) {
-    return row->lists ? row->search->looks : row->search->free_looks;
+    const struct grouped_search *search = row->search;
+    if (!row->lists) return search->free_looks;
+    return is_nearly_free(row) ? max_of(search->list_looks, search->free_looks) : search->list_looks;
 }
 
 /* Whether no look would go further than this one. */
 static int is_last(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    if (number == count_looks(row) - 1) return 1;
+    if (number >= count_looks(row) - 1) return 1;
     if (!is_chance(row) || row->depth > search->k) return 0;
     return search->limits[number + 1].opened <= row->limits.opened;
 }
@@ -269,7 +271,7 @@ static void score_list(struct row_search *row) {
     row->permitted = row->is_marked ? list_permitted(row->head, row->scratch)
                                     : list_positions(row->head, find_allow_list(lists, row->number),
                                                      lists->allow_size, row->scratch->positions);
-    row->limits = search->limits[search->looks - 1], row->is_marked = 1;
+    row->limits = search->limits[search->list_looks - 1], row->is_marked = 1;
     score_look(row, 1, row->permitted);
     *row->answer.odds = -INFINITY;
 }

@@ -46,7 +46,7 @@ static int64_t answer_mixture(const struct mixture_head *head, const struct grou
     float *part_logits = (float *)(part_ids + 2 * k), *mean = part_logits + 2 * k, *logits = mean + head->front->dim;
     float *logprobs = (float *)(ids + k), odds;
     struct part_answer frequent = {part_ids, part_logits, NAN}, rare = {part_ids + k, part_logits + k, NAN};
-    int64_t exact = search->limits[search->looks - 1].full_view; /* the same for every k of one width */
+    int64_t exact = search->limits[0].full_view; /* the same for every k of one width */
     int32_t scored = 0, previewed = 0;
     if (!mix_rows_by_previews(head->front, head->previews, exact, context, mean, logits, &previewed, NULL, NULL, 0,
                               1) ||
