@@ -103,7 +103,7 @@ class HeadArguments:
         """`k` as an int; raises BadInput, which names the argument, unless it is a whole number from 1 to max_k."""
         count = parse_whole_number(name, k)
         if not 1 <= count <= self.manifest.max_k:
-            raise BadInput(f"{name} is {count} but {self.manifest.name} answers {name} from 1 to {self.manifest.max_k}")
+            raise BadInput(f"{name} is {count} but {self.manifest.name} answers k from 1 to {self.manifest.max_k}")
         return count
 
     def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:

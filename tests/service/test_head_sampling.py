@@ -157,7 +157,7 @@ def test_where_lists_leave_no_class_none_is_drawn(plain_head):
 
 @pytest.mark.parametrize("top_k", [0, -1, 10**9, 1.5])
 def test_an_error_names_the_argument_that_was_wrong(head, top_k):
-    with pytest.raises(BadInput, match=r"^top_k is .*( top_k from 1 to |whole number)"):
+    with pytest.raises(BadInput, match=r"^top_k is .*( k from 1 to |whole number)"):
         head.sample(np.zeros((1, head.manifest.dim), np.float32), 1, top_k=top_k)
 
 

@@ -188,7 +188,7 @@ def test_a_ban_of_no_class_that_matters_changes_nothing(promise_head, k):
 
 def test_log_probabilities_of_given_ids_are_normalised_exactly_where_answers_are_exact(promise_head):
     """Of rows that stay doubtful after the last look."""
-    head, rows = promise_head.with_settings(promise=0.999), np.concatenate([near[:100], far[:100]])
+    head, rows = promise_head.with_settings(promise=0.9999), np.concatenate([near[:100], far[:100]])
     top = head.topk(rows, head.manifest.settings.full_view, risk=True)
     exact = top.risk == 0
     assert exact.any()

@@ -148,9 +148,9 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
  * narrow. The first look, and each calibrated one of a row without lists, estimates the normaliser. */
 static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
-    int is_narrowed = number && row->lists;
+    int is_narrowed = number && row->lists && number < row->search->list_looks;
     score_candidates(row->head, row->steps, row->scratch, count);
-    if (is_narrowed && !row->is_marked)
+    if (number && row->lists && !row->is_marked)
         count = drop_candidates(row, count);
     if (is_narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
@@ -199,12 +199,13 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     return count;
 }
 
-/* The limits of a look. From the second on lists widen them: bans that were hardly among the candidates of the first
- * are dropped from those of the next; all other lists are marked, so that they narrow its previews. */
+/* The limits of a look. Lists widen those of the second: bans that were hardly among the candidates of the first are
+ * dropped from those of the next; all other lists are marked, so that they narrow its previews. Rows that look further
+ * still are all but free. */
 static void limit_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     row->limits = search->limits[number];
-    if (!row->lists || !number) return;
+    if (!row->lists || !number || number >= search->list_looks) return;
     int are_few = row->banned && FEW_BANS_DIVISOR * row->banned_candidates <= search->limits[0].candidates;
     if (!are_few && !is_chance(row)) mark_row(row);
     int64_t taken = row->is_marked ? row->banned : row->banned_candidates;
