@@ -17,7 +17,7 @@ from shortlist.kernels.grouped.effort import (
     GROUPED_EXACT_PER_K,
     MOST_RAISED_K,
     Search,
-    count_last_candidates,
+    count_second_candidates,
     find_bars,
     list_looks,
     list_marked_looks,
@@ -257,7 +257,7 @@ class GroupedPlan(Plan):
         """Ascending positions of one row's candidates, by scores of groups [G], coarse and whole previews [m]."""
         settings = self.settings
         if settings.promise is not None:  # graphs preview all classes anyway
-            return find_largest(preview, count_last_candidates(settings))
+            return find_largest(preview, count_second_candidates(settings))
         opened = np.repeat(mark_best(scores, self.sizes, settings.classes_opened), self.blocks).nonzero()[0]
         peaks = np.maximum.reduceat(coarse, self.block_starts[:-1])[opened]
         best = opened[mark_best(peaks, self.block_sizes[opened], settings.classes_previewed)]

@@ -17,18 +17,18 @@ from .tables import LookStruct, SearchStruct
 GROUPED_CANDIDATES_PER_K = 12  # a request for k classes has at least 12 k candidates
 GROUPED_EXACT_PER_K = 1.3  # and 1.3 k exact scores
 NARROW_K = 10  # classes asked for, up to which a first look is as wide as for one
-LAST_LOOK_SHARE, LAST_LOOK_SHARE_FOR_ONE = 1 / 2, 2 / 3  # of all classes, that the last look opens for k over 1 and 1
-LAST_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
-SMALL_LAST_LOOK_OPENED = 1 << 18  # but no fewer
-LAST_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
-SMALL_CANDIDATES_FACTOR, SMALL_LAST_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
-LAST_LOOK_OPENED_PER_K = 600  # at least, for up to MOST_OPENED_K classes
+SECOND_LOOK_SHARE, SECOND_LOOK_SHARE_FOR_ONE = 1 / 2, 2 / 3  # of all classes, that it opens for k over 1 and for 1
+SECOND_LOOK_OPENED_FACTOR = 2  # of the first look's, at most where that is less than half of millions of classes
+SMALL_SECOND_LOOK_OPENED = 1 << 18  # but no fewer
+SECOND_LOOK_CANDIDATES_FACTOR = 3  # of the first look's
+SMALL_CANDIDATES_FACTOR, SMALL_SECOND_LOOK_CANDIDATES = 4, 768  # of few, up to so many, a larger factor
+SECOND_LOOK_OPENED_PER_K = 600  # at least, for up to MOST_OPENED_K classes
 MOST_OPENED_K = 40
-LAST_LOOK_CANDIDATES_PER_K = 10
-WIDE_LAST_LOOK_FACTOR = 1.5  # of what a first look for many classes opens, and of its candidates, at least
+SECOND_LOOK_CANDIDATES_PER_K = 10
+WIDE_SECOND_LOOK_FACTOR = 1.5  # of what a first look for many classes opens, and of its candidates, at least
 WIDEST_LOOK_SHARE = 5 / 6  # of all classes, that a look opens at rows that stay doubtful otherwise
 WIDEST_LOOK_PREVIEWED_SHARE = 4 / 5  # of these, that it previews by all columns
-WIDEST_LOOK_FACTOR = 3  # its candidates to the last look's; of millions of classes what it opens, too
+WIDEST_LOOK_FACTOR = 3  # its candidates to the second look's; of millions of classes what it opens, too
 LEAST_SAVING = 0.75  # a first look that opens a larger share of what the last does is not worth its time
 MOST_RAISED_K = 16  # previews are raised by half for more: rare classes would push out many that are only likely
 # Times the odds of 1 less the promise for each of k classes, up to the second number: over them a row looks further.
@@ -108,10 +108,10 @@ def limit_scored(search: Search, classes: int) -> int:
     return classes - (min(look.full_view for look in search.looks) < classes)
 
 
-def count_last_candidates(settings: GroupedSettings) -> int:
-    """How many candidates the last look at a row has, where few classes are asked for."""
-    few = min(SMALL_CANDIDATES_FACTOR * settings.candidates, SMALL_LAST_LOOK_CANDIDATES)
-    return max(LAST_LOOK_CANDIDATES_FACTOR * settings.candidates, few)
+def count_second_candidates(settings: GroupedSettings) -> int:
+    """How many candidates the second look at a row has, where few classes are asked for."""
+    few = min(SMALL_CANDIDATES_FACTOR * settings.candidates, SMALL_SECOND_LOOK_CANDIDATES)
+    return max(SECOND_LOOK_CANDIDATES_FACTOR * settings.candidates, few)
 
 
 def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, ...]:
@@ -128,11 +128,11 @@ def list_looks(settings: GroupedSettings, k: int, classes: int) -> tuple[Look, .
     first_opened = max(settings.classes_opened, wide)
     first_previewed = max(settings.classes_previewed, wide // PREVIEWED_DIVISOR)
     first_candidates = max(settings.candidates + settings.candidates_per_k * many_k, full_view)
-    wider_candidates = ceil(WIDE_LAST_LOOK_FACTOR * first_candidates)
-    candidates = max(count_last_candidates(settings), LAST_LOOK_CANDIDATES_PER_K * k, wider_candidates, full_view)
-    many = max(SMALL_LAST_LOOK_OPENED, LAST_LOOK_OPENED_FACTOR * settings.opened)
-    share = min(int(classes * (LAST_LOOK_SHARE if k > 1 else LAST_LOOK_SHARE_FOR_ONE)), many)
-    wanted = max(LAST_LOOK_OPENED_PER_K * min(k, MOST_OPENED_K), ceil(WIDE_LAST_LOOK_FACTOR * wide))
+    wider_candidates = ceil(WIDE_SECOND_LOOK_FACTOR * first_candidates)
+    candidates = max(count_second_candidates(settings), SECOND_LOOK_CANDIDATES_PER_K * k, wider_candidates, full_view)
+    many = max(SMALL_SECOND_LOOK_OPENED, SECOND_LOOK_OPENED_FACTOR * settings.opened)
+    share = min(int(classes * (SECOND_LOOK_SHARE if k > 1 else SECOND_LOOK_SHARE_FOR_ONE)), many)
+    wanted = max(SECOND_LOOK_OPENED_PER_K * min(k, MOST_OPENED_K), ceil(WIDE_SECOND_LOOK_FACTOR * wide))
     opened = max(share, wanted, settings.opened, candidates)
     previewed = max(opened // PREVIEWED_DIVISOR, settings.previewed, candidates)
     raise_share = 1.0 if k <= MOST_RAISED_K else 0.5

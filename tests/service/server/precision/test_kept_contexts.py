@@ -110,7 +110,6 @@ def test_a_folder_that_cannot_be_written_is_reported_and_stops_nothing(tmp_path,
     assert "contexts cannot be kept" in caplog.text
 
 
-@pytest.mark.slow
 def test_a_folder_that_cannot_be_read_keeps_no_row_from_being_asked_again(tmp_path, caplog):
     folder = ContextFolder(tmp_path / ("a" * 300), 100, 3600)  # as one without access: whoever looks gets an OSError
     folder.add(Model("lm", 1, tmp_path), ROWS)
@@ -133,6 +132,7 @@ def test_a_disk_that_fills_up_keeps_no_part_of_a_file(tmp_path, caplog):
     assert np.array_equal(load_file(tmp_path / "lm" / "1.safetensors")["contexts"], ROWS)
 
 
+@pytest.mark.slow
 def test_a_server_keeps_what_it_asks_again(small_repository, tmp_path):
     flags = ("--precision-share", "1", "--precision-cpu", "1", "--threads", "1")
     folder = tmp_path / "kept"
