@@ -87,8 +87,10 @@ static struct grouped_search make_search(struct grouped_limits *limits, int64_t 
     for (int64_t i = 0; i < 3; i++)
         limits[i] = (struct grouped_limits){pick(1, 300), pick(1, 300), pick(1, 200), pick(1, 40), pick(0, 4) / 4.0f};
     const float *weights = pick(0, 1) ? make_floats(4 * (EFFORT_FEATURES + 1)) : NULL;
+    const float *ban_weights = weights && pick(0, 1) ? make_floats(3 * (EFFORT_FEATURES + 1)) : NULL;
     return (struct grouped_search){.limits = limits, .weights = weights,
                                    .list_weights = weights ? weights + 3 * (EFFORT_FEATURES + 1) : NULL,
+                                   .ban_weights = ban_weights,
                                    .free_looks = pick(1, 3), .list_looks = pick(1, 3),
                                    .k = pick(1, classes < 9 ? classes : 9), .fitted = pick(1, 200),
                                    .most_listed = pick(0, 300), .bar = pick_float(), .doubt_bar = pick_float()};

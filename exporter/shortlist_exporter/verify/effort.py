@@ -24,6 +24,7 @@ from shortlist.plans.grouped import GroupedPlan
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
 WIDEST_LOOK_ROWS = 2_000  # that the widest look is fitted to at most: it takes several times as long as the others
+MAX_WIDEST_OPENED = 1 << 28  # classes that it opens at all of them: fewer rows of larger layers
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
 # Added to every estimate: five kinds of text, none of their documents or like in the fit, missed exp(-.3) (k = 1) and
@@ -47,7 +48,7 @@ def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...
     Those for few are fitted to searches for many, too, by looks that are hardly wider: bans in front of a row's best
     ask for as many. truth: of rows that the head has not seen.
     """
-    depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], plan.order.size)]
+    depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], plan.max_k, plan.order.size)]
     many = [k for k in depths if k > MOST_RAISED_K]
     narrow = change_settings(plan, **NARROW_WIDTHS)
     return {"effort": fit_effort(narrow, truth, depths), "wide_effort": fit_effort(plan, truth, many) if many else ()}
@@ -56,7 +57,8 @@ def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...
 def fit_effort(plan: GroupedPlan, truth: Truth, depths: list[int]) -> tuple[Weights, ...]:
     """The weights of every look, fitted to searches for each of `depths` classes; those of the widest to some rows."""
     looks = {k: list_looks(plan.settings, k, plan.order.size) for k in depths}
-    some = truth.take_every(-(-len(truth.contexts) // WIDEST_LOOK_ROWS))  # of all kinds of text
+    most = min(WIDEST_LOOK_ROWS, max(1, MAX_WIDEST_OPENED // max(looks[k][-1].opened for k in depths)))
+    some = truth.take_every(-(-len(truth.contexts) // most))  # of all kinds of text
     return tuple(
         expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], rows, k) for k in depths]))
         for number, rows in enumerate((truth, truth, some))

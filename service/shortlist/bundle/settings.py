@@ -166,6 +166,10 @@ class GroupedSettings(PlanSettings):
     effort: tuple[Weights, ...] = Field(default=(), description="log-odds of a miss by each look's features")
     wide_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
     list_effort: Weights = Field(default=(), description="the same of the last look of rows with lists")
+    ban_effort: tuple[Weights, ...] = Field(
+        default=(), description="the same of each look at rows whose own best classes are banned"
+    )
+    wide_ban_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
     opened_per_k: Count = Field(
         default=250, description="classes that a first look opens for each of over ten asked for, if these are more"
     )
@@ -177,7 +181,7 @@ class GroupedSettings(PlanSettings):
         description="classes that a later look opens for each banned class in front of a row's best",
     )
 
-    @field_validator("effort", "wide_effort", "list_effort", mode="before")
+    @field_validator("effort", "wide_effort", "list_effort", "ban_effort", "wide_ban_effort", mode="before")
     @classmethod
     def convert_lists(cls, value: Any) -> Any:
         """Lists, as JSON has them, as tuples."""
@@ -195,8 +199,9 @@ class GroupedSettings(PlanSettings):
     @model_validator(mode="after")
     def check_effort(self) -> Self:
         """Raise ValueError where there is a promise and nothing to keep it by, or weights of another search."""
-        rows = [*self.effort, *self.wide_effort, *([self.list_effort] if self.list_effort else [])]
-        is_whole = {len(self.effort), len(self.wide_effort)} <= {0, LOOKS}
+        looks = self.effort, self.wide_effort, self.ban_effort, self.wide_ban_effort
+        rows = [*(row for weights in looks for row in weights), *([self.list_effort] if self.list_effort else [])]
+        is_whole = {len(weights) for weights in looks} <= {0, LOOKS}
         if not is_whole or {len(row) for row in rows} - {EFFORT_WEIGHTS}:
             raise ValueError(f"effort is not {LOOKS} rows of {EFFORT_WEIGHTS} numbers: export the head again")
         if self.promise is not None and not self.effort:

@@ -9,7 +9,7 @@ from math import ceil
 import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
-from shortlist.bundle.settings import LIST_LOOKS, MAX_EFFORT_K, GroupedSettings
+from shortlist.bundle.settings import LIST_LOOKS, MAX_EFFORT_K, GroupedSettings, Weights
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import (
@@ -171,16 +171,25 @@ class GroupedPlan(Plan):
             exact, by_lists = self.find_exact(k) is not None, bool(settings.list_effort)
             make = partial(make, **find_bars(settings.promise, k, has_exact=exact, has_list_effort=by_lists))
             is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
-            effort = settings.wide_effort if k > MOST_RAISED_K and settings.wide_effort else settings.effort
+            effort, ban_effort = self.find_efforts(k)
             weights = effort[1:LIST_LOOKS] * len(looks) if is_alone else effort[: len(looks)]
             # for more classes nothing tells what was missed
             some = slice(None) if k <= MAX_EFFORT_K else slice(0 if restricts else 1, LIST_LOOKS)
             make = partial(make, list_weights=settings.list_effort, list_looks=LIST_LOOKS)
+            make = partial(make, ban_weights=ban_effort)
             return make(looks[some], weights=weights[some])
         if self.is_wide(k):  # the first look gives the normaliser, the same for every such k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
             return make((first, looks[1]))
         return make(looks[:LIST_LOOKS] if restricts else looks[:1], free_looks=1)
+
+    def find_efforts(self, k: int) -> tuple[tuple[Weights, ...], tuple[Weights, ...]]:
+        """The weights of looks for k classes: at rows of all kinds, and at those whose own best classes are banned."""
+        settings, is_many = self.settings, k > MOST_RAISED_K
+        return (
+            (is_many and settings.wide_effort) or settings.effort,
+            (is_many and settings.wide_ban_effort) or settings.ban_effort,
+        )
 
     def prepare_search(self, k: int) -> Callable[..., Search]:
         """A search for k classes by looks that are given."""

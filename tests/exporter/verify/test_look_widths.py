@@ -1,10 +1,7 @@
 """Widths of looks are measured at the export: the least with which little is missed."""
 
-import numpy as np
 import pytest
 from shortlist.bundle.settings import MOST_OPENED_PER_DEPTH
-from shortlist.evaluation.ranking import TrueClasses
-from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import list_looks
 from shortlist_exporter.verify.effort import change_settings, measure_look
 from shortlist_exporter.verify.look_widths import (
@@ -16,8 +13,7 @@ from shortlist_exporter.verify.look_widths import (
     find_banned_hits,
 )
 
-from tests.support.heads.grouped import DIM, PROMISE_CLASSES, promise_contexts
-from tests.support.layers import logits_of, make_dense
+from tests.support.heads.grouped import find_promise_truth, promise_contexts
 
 pytestmark = pytest.mark.slow
 ROWS = 60
@@ -25,10 +21,7 @@ ROWS = 60
 
 @pytest.fixture(scope="module")
 def truth():
-    contexts = promise_contexts.contexts[-ROWS:]
-    ids = np.argsort(-logits_of(make_dense(PROMISE_CLASSES, DIM), contexts), axis=1, kind="stable")[:, :100]
-    nothing = np.zeros(ids.shape, np.float32)
-    return Truth(contexts, TrueClasses.without_ties(ids), nothing, nothing[:, 0])
+    return find_promise_truth(promise_contexts.contexts[-ROWS:], 100)
 
 
 def measure_misses(plan, truth, width):

@@ -63,11 +63,12 @@ class Search(NamedTuple):
     candidates beside which the tail was fitted.
     weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
     where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is taken.
-    list_weights: those of the last look of any other row, where they are not the same. doubt_bar: log-odds over
-    which a row gets INFINITY for them after the last look, since it should be answered exactly; inf where nothing can.
-    list_doubt_bar: the same of rows whose lists forbid more than next to nothing. most_listed: of so few permitted
-    classes all are scored. opened_per_depth: classes that a later look opens for each banned one in front of a row's
-    best.
+    list_weights: those of the last look of any other row, where they are not the same. ban_weights: of each look, those
+    of rows of whose own best classes bans forbid some, which take as many looks as rows without lists.
+    doubt_bar: log-odds over which a row gets INFINITY for them after the last look, since it should be answered
+    exactly; inf where nothing can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing.
+    most_listed: of so few permitted classes all are scored. opened_per_depth: classes that a later look opens for each
+    banned one in front of a row's best.
     """
 
     looks: tuple[Look, ...]
@@ -76,6 +77,7 @@ class Search(NamedTuple):
     weights: tuple[tuple[float, ...], ...] = ()
     bar: float = 0.0
     list_weights: tuple[float, ...] = ()
+    ban_weights: tuple[tuple[float, ...], ...] = ()
     doubt_bar: float = inf
     list_doubt_bar: float = inf
     most_listed: int = MOST_LISTED
@@ -93,13 +95,14 @@ def make_search(search: Search) -> Any:
     free_looks, list_looks = (
         min(count or len(limits), len(limits)) for count in (search.free_looks, search.list_looks)
     )
-    rows = (*search.weights, search.list_weights or search.weights[list_looks - 1]) if search.weights else ()
-    weights = np.array(rows, np.float32)
-    addresses = (weights.ctypes.data, weights[-1:].ctypes.data) if rows else (None, None)
+    own = search.weights[list_looks - 1] if search.weights else ()
+    parts = search.weights, (search.list_weights or own,), search.ban_weights
+    weights = tuple(np.array(part if search.weights else (), np.float32) for part in parts)
+    addresses = (part.ctypes.data if part.size else None for part in weights)
     bars = search.bar, search.doubt_bar, search.list_doubt_bar
     counts = search.k, search.fitted, search.most_listed, search.opened_per_depth
     struct = SearchStruct(limits, *addresses, free_looks, list_looks, *counts, *bars)
-    struct.weights_array = weights
+    struct.weights_arrays = weights
     return byref(struct)
 
 

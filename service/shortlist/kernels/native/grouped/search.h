@@ -15,6 +15,7 @@
 enum {
     TERMS_TOGETHER = 64, /* of a tail, whose log-sum is taken at once */
     MOST_FOR_DEPTH = 2048, /* candidates: more of millions of classes let a look pass no more bans */
+    FURTHER_ROOM = 3,    /* times as many candidates for each ban in front, of looks beyond those that all lists get */
     FREE_DIVISOR = 16,   /* of the first look's candidates, so few may be forbidden of a row that is nearly free */
 };
 
@@ -113,9 +114,15 @@ static int is_nearly_free(const struct row_search *row) {
     return !row->scratch->marks && row->banned && row->banned_candidates <= most;
 }
 
+/* Whether the row's odds are those of rows whose own best classes are banned. */
+static int has_ban_weights(const struct row_search *row) {
+    return row->search->ban_weights && !row->scratch->marks && are_bans_counted(row);
+}
+
 /* What the log-odds of a miss by a look are computed with. */
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
+    if (has_ban_weights(row)) return search->ban_weights + number * (EFFORT_FEATURES + 1);
     int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row) && !is_nearly_free(row);
     if (is_narrowed && number == search->list_looks - 1) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
@@ -123,11 +130,12 @@ static const float *find_weights(const struct row_search *row, int64_t number) {
 
 /* What bans in front of a row's best add to the log-odds of a miss by the first look: it opens the groups of the best
  * classes of all, and finds of those that come after more and more only few. It misses 8 d^2 / c^(4/3) times as many as
- * it states, for depth d and c candidates, MOST_FOR_DEPTH at most, as measured on five layers (docs/log/lists.md). */
+ * it states, for depth d and c candidates, MOST_FOR_DEPTH at most, as measured on five layers (docs/log/lists.md). Odds
+ * that were fitted to such rows have it. */
 static float add_depth(const struct row_search *row) {
     float depth = row->depth / find_share(row), size = row->limits.candidates;
     size = size < MOST_FOR_DEPTH ? size : MOST_FOR_DEPTH;
-    if (row->depth <= row->search->k) return 0;
+    if (row->depth <= row->search->k || has_ban_weights(row)) return 0;
     float more = 2 * logf(depth) - 4.0f / 3 * logf(size) + logf(8);
     return more > 0 ? more : 0;
 }
@@ -144,17 +152,23 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     return *row->answer.odds <= search->bar;
 }
 
+/* Whether lists narrow what a look finds. What goes further than others with lists is all but free of them, where none
+ * of a row's best classes is banned. */
+static int is_narrowed(const struct row_search *row, int64_t number) {
+    return number && row->lists && (number < row->search->list_looks || row->depth > row->search->k);
+}
+
 /* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists
  * narrow. The first look, and each calibrated one of a row without lists, estimates the normaliser. */
 static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
-    int is_narrowed = number && row->lists && number < row->search->list_looks;
+    int narrowed = is_narrowed(row, number);
     score_candidates(row->head, row->steps, row->scratch, count);
     if (number && row->lists && !row->is_marked)
         count = drop_candidates(row, count);
-    if (is_narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
+    if (narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
-    if (is_narrowed)
+    if (narrowed)
         row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count,
                                             row->search->k);
     if (!number || (row->search->weights && !row->lists))
@@ -199,18 +213,18 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     return count;
 }
 
-/* The limits of a look. Lists widen those of the second: bans that were hardly among the candidates of the first are
- * dropped from those of the next; all other lists are marked, so that they narrow its previews. Rows that look further
- * still are all but free. */
+/* The limits of a look. Lists widen those that they narrow: bans that were hardly among the candidates of the first are
+ * dropped from those of the next; all other lists are marked, so that they narrow its previews. */
 static void limit_look(struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
     row->limits = search->limits[number];
-    if (!row->lists || !number || number >= search->list_looks) return;
+    if (!is_narrowed(row, number)) return;
     int are_few = row->banned && FEW_BANS_DIVISOR * row->banned_candidates <= search->limits[0].candidates;
     if (!are_few && !is_chance(row)) mark_row(row);
     int64_t taken = row->is_marked ? row->banned : row->banned_candidates;
     int64_t ahead = (int64_t)((row->depth - search->k) / find_share(row));
-    widen_limits(row->classes, row->head->code_lines, row->are_many, taken, ahead, search->opened_per_depth * ahead,
+    int64_t room = number < search->list_looks ? ahead : FURTHER_ROOM * ahead;
+    widen_limits(row->classes, row->head->code_lines, row->are_many, taken, room, search->opened_per_depth * ahead,
                  &row->limits);
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->banned_candidates;
 }
@@ -219,7 +233,8 @@ static void limit_look(struct row_search *row, int64_t number) {
 INLINE int64_t count_looks(const struct row_search *row) {
     const struct grouped_search *search = row->search;
     if (!row->lists) return search->free_looks;
-    return is_nearly_free(row) ? max_of(search->list_looks, search->free_looks) : search->list_looks;
+    int is_free = is_nearly_free(row) || has_ban_weights(row);
+    return is_free ? max_of(search->list_looks, search->free_looks) : search->list_looks;
 }
 
 /* Whether no look would go further than this one. */

@@ -1,0 +1,89 @@
+"""Effort by the row where bans forbid its own best classes, as a recommender bans what was seen.
+
+A look that finds the best classes of a row finds those that come next less surely: previews, groups and candidates are
+fitted to the best. So the regression of `effort` is fitted once more, to calibration contexts of which some of the best
+classes are banned.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from shortlist.bundle.settings import LIST_LOOKS, LOOKS
+from shortlist.core.filters import ClassFilter
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.core.row_lists import RowLists
+from shortlist.evaluation.statistics import mark_hits
+from shortlist.evaluation.truth import Truth
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
+from shortlist.plans.grouped import GroupedPlan
+
+from .effort import EFFORT_DEPTHS, Outcomes, Weights, expect_new_kinds, fit_looks
+
+MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
+SEARCHES_PER_DEPTH = 1_200
+MAX_OPENED = 1 << 28  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
+NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
+# Added to a first look's estimate beside what every estimate has. At text that the head was not fitted on, first looks
+# miss what comes after a row's best classes 3 to 6 times as often as at text that it was where few are asked for, and
+# 1.4 times where many are; later looks about as often (seven kinds, docs/log/looks.md).
+NEW_KIND_FIRST_LOG_ODDS = {"ban_effort": 2.0, "wide_ban_effort": 0.6}
+
+
+class BannedRows(NamedTuple):
+    """Searches for k classes. contexts: [n, d]. bans: of each, some of its own best classes. best: [n, k], the next."""
+
+    k: int
+    contexts: FloatArray
+    bans: RowLists
+    best: IdArray
+
+
+def fit_ban_efforts(plan: GroupedPlan, truth: Truth, seed: int) -> dict[str, tuple[Weights, ...]]:
+    """The weights of every look where few classes are asked for, and many: settings of the plan by their names.
+
+    None for a head of which no class is left where one is banned. truth: of rows that the head has not seen, with
+    classes enough for k of them after those that are banned.
+    """
+    random, most = np.random.default_rng(seed), min(truth.ids.shape[1], plan.order.size)
+    depths = [k for k in EFFORT_DEPTHS if k < most and k <= plan.max_k]
+    parts = {
+        "ban_effort": [k for k in depths if k <= MOST_RAISED_K],
+        "wide_ban_effort": [k for k in depths if k > MOST_RAISED_K],
+    }
+    searches = {name: [draw_searches(plan, truth, k, most, random) for k in part] for name, part in parts.items()}
+    return {name: fit_ban_effort(plan, part, NEW_KIND_FIRST_LOG_ODDS[name]) for name, part in searches.items() if part}
+
+
+def fit_ban_effort(plan: GroupedPlan, searches: list[BannedRows], first_log_odds: float) -> tuple[Weights, ...]:
+    """The weights of every look, fitted to these searches. first_log_odds: added to the first look's."""
+    first, *others = (
+        expect_new_kinds(fit_looks([measure_banned(plan, rows, number) for rows in searches]))
+        for number in range(LOOKS)
+    )
+    return (*first[:-1], first[-1] + first_log_odds), *others
+
+
+def draw_searches(plan: GroupedPlan, truth: Truth, k: int, most: int, random: np.random.Generator) -> BannedRows:
+    """Searches of any rows; as often few of the best classes are banned as many. most: classes of a row that count."""
+    widest = list_looks(plan.settings, k, plan.order.size)[-1].opened
+    count = min(SEARCHES_PER_DEPTH, max(1, MAX_OPENED // widest))
+    rows = random.integers(len(truth.contexts), size=count)
+    banned = np.exp(random.uniform(0, np.log(1 + min(MOST_BANNED, most - k)), count)).astype(np.int64)
+    best = truth.ids[rows]
+    following = np.take_along_axis(best, banned[:, None] + np.arange(k), axis=1)
+    bans = RowLists.from_lists([ids[:size] for ids, size in zip(best, banned, strict=True)])
+    return BannedRows(k, truth.contexts[rows], bans, following)
+
+
+def measure_banned(plan: GroupedPlan, rows: BannedRows, number: int) -> Outcomes:
+    """What the look of this number gives for every row, after those before it."""
+    assert plan.compiled is not None, "graphs take no looks"
+    looks = list_looks(plan.settings, rows.k, plan.order.size)[: number + 1]
+    unweighted = ((0.0,) * (EFFORT_FEATURES + 1),) * len(looks)
+    make = partial(plan.prepare_search(rows.k), weights=unweighted, ban_weights=unweighted, list_looks=LIST_LOOKS)
+    search, features = make(looks, bar=NEVER_ENOUGH), np.zeros((len(rows.contexts), EFFORT_FEATURES), np.float32)
+    ids = plan.compiled(rows.contexts, search, ClassFilter(ban=rows.bans), features).ids
+    return Outcomes(features.astype(np.float64), 1 - mark_hits(ids, rows.best, rows.k).mean(axis=1))
