@@ -24,7 +24,7 @@ from .effort import EFFORT_DEPTHS, Outcomes, Weights, expect_new_kinds, fit_look
 
 MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
 SEARCHES_PER_DEPTH = 1_200
-MAX_OPENED = 1 << 28  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
+MAX_OPENED = 1 << 26  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 # Added to a first look's estimate beside what every estimate has. At text that the head was not fitted on, first looks
 # miss what comes after a row's best classes 3 to 6 times as often as at text that it was where few are asked for, and

@@ -24,7 +24,7 @@ from shortlist.plans.grouped import GroupedPlan
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
 WIDEST_LOOK_ROWS = 2_000  # that the widest look is fitted to at most: it takes several times as long as the others
-MAX_WIDEST_OPENED = 1 << 28  # classes that it opens at all of them: fewer rows of larger layers
+MAX_WIDEST_OPENED = 1 << 27  # classes that it opens at all of them: fewer rows of larger layers
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
 # Added to every estimate: five kinds of text, none of their documents or like in the fit, missed exp(-.3) (k = 1) and
