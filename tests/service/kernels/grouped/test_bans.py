@@ -5,6 +5,7 @@ from copy import copy
 import numpy as np
 import pytest
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
+from shortlist.core.row_lists import RowLists
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.verify.effort import change_settings
 
@@ -91,6 +92,18 @@ def test_padding_beside_bans_changes_nothing(clustered_plan):
     np.testing.assert_array_equal(first.scored, second.scored)
     np.testing.assert_array_equal(first.ids, second.ids)
     np.testing.assert_array_equal(first.log_normalizer, second.log_normalizer)
+
+
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_a_list_of_many_classes_beside_others_changes_nothing_of_theirs(clustered_plan, k):
+    """Of a call whose longest list forbids a quarter and more, each row is searched as it would be alone."""
+    bans = [best[: 1 + row % 50] if row % 2 else best[100 : 101 + row % 50] for row, best in enumerate(BEST)]
+    bans[-1] = BEST[-1, -CLASSES // 3 :]
+    beside = clustered_plan.topk(ROWS, k, ClassFilter(ban=RowLists.from_lists(bans)))
+    for row, ban in enumerate(bans):
+        alone = clustered_plan.topk(ROWS[row : row + 1], k, ClassFilter(ban=RowLists.from_lists([ban])))
+        for name in ("ids", "logits", "log_normalizer", "risk", "scored"):
+            np.testing.assert_array_equal(getattr(beside, name)[row], getattr(alone, name)[0])
 
 
 @pytest.mark.parametrize("banned", [200, 500])

@@ -39,19 +39,12 @@ INLINE int is_deep(int64_t depth, int64_t k) {
     return depth > k + DEEP_BANS;
 }
 
-/* How many classes a ban list [size] names. */
-static int64_t count_named(const int64_t *ids, int64_t size) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < size; i++) count += ids[i] >= 0;
-    return count;
-}
-
 /* Writes products of a row's context and a few of its bans, spread over the list, to `products` [PROBED_BANS]; returns
  * how many. Padding does not count, so that the row's answer is the same beside longer lists. */
 static int64_t probe_bans(const struct row_search *row, float *products) {
     const struct grouped *head = row->head;
     const int64_t *ids = row->lists->ban + row->number * row->lists->ban_step;
-    int64_t size = row->lists->ban_size, step = count_named(ids, size) / PROBED_BANS + 1, named = 0, probed = 0;
+    int64_t size = row->lists->ban_size, step = count_bans(row) / PROBED_BANS + 1, named = 0, probed = 0;
     for (int64_t i = 0; i < size; i++) {
         if (ids[i] < 0 || named++ % step) continue;
         int64_t place = find_place(head, ids[i]);

@@ -58,6 +58,14 @@ INLINE int is_plain_list(const struct row_search *row, int64_t many) {
            are_ascending(allow, size);
 }
 
+/* How many classes the row's ban list names. Padding does not count: a row's search is the same beside longer lists. */
+static int64_t count_bans(const struct row_search *row) {
+    const int64_t *ids = row->lists->ban ? row->lists->ban + row->number * row->lists->ban_step : NULL;
+    int64_t count = 0;
+    for (int64_t i = 0; ids && i < row->lists->ban_size; i++) count += ids[i] >= 0;
+    return count;
+}
+
 /* How many classes the row's lists permit and forbid, whether they say so by an allow list or a ban list. Of a ban list
  * that leaves most of them its ids alone are marked: the first look asks for no more. Beside marks too: what a look has
  * found tells whether it is enough. */
@@ -65,12 +73,13 @@ static void read_lists(struct row_search *row) {
     int64_t many = row->classes / FORBIDDEN_DIVISOR;
     row->is_listed = is_plain_list(row, many);
     if (row->is_listed) return;
-    if (row->lists->marks && row->lists->ban_size <= row->lists->allow_size / FORBIDDEN_DIVISOR) {
+    int64_t bans = count_bans(row);
+    if (row->lists->marks && bans <= row->lists->allow_size / FORBIDDEN_DIVISOR) {
         row->banned = mark_bans(row->head, row->lists, row->number, row->scratch);
         row->permitted = row->lists->allow_size - row->banned;
         return;
     }
-    if (row->lists->marks || find_allow_list(row->lists, row->number) || row->lists->ban_size > many)
+    if (row->lists->marks || find_allow_list(row->lists, row->number) || bans > many)
         mark_row(row);
     else
         row->permitted -= mark_bans(row->head, row->lists, row->number, row->scratch);

@@ -337,6 +337,7 @@ static int64_t search_rows(const struct grouped *head, const struct grouped_sear
         struct row_search row_search = {.head = head, .search = search, .lists = lists,
                                         .context = contexts + row * head->dim, .scratch = &scratch, .answer = answer,
                                         .look = {.bar = -INFINITY, .group_bar = -INFINITY}, .number = row};
+        if (scratch.banned_slots) scratch.banned_slots = count_slots(count_bans(&row_search)); /* as if it were alone */
         search_row(&row_search);
     }
     give_memory(scratch.memory);
