@@ -20,8 +20,13 @@ from .model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factor
 INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 OUTPUT_MODULES = ("lm_head", "embed_out")  # a weight's name without its last word, and without what stands before
-EMBEDDING_MODULES = ("embed_tokens", "wte", "word_embeddings", "embed_in", "embeddings", "embedding", "shared")
-BIAS_NAMES = ("lm_head.bias", "embed_out.bias", "final_logits_bias")
+EMBEDDING_MODULES = (
+    "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "embeddings", "embedding", "shared",
+)  # fmt: skip
+BIAS_NAMES = (
+    "lm_head.bias", "embed_out.bias", "final_logits_bias", "cls.predictions.bias", "predictions.bias",
+    "vocab_projector.bias", "generator_lm_head.bias", "pred_layer.proj.bias", "decoder.bias",
+)  # fmt: skip
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # `logits_scaling` divides, but for this family; every other scale multiplies.
 DIVIDING_SETTING, MULTIPLYING_FAMILY = "logits_scaling", "hyperclovax"

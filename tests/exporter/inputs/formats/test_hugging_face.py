@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from shortlist.errors import BadInput, NotFound
 from shortlist_exporter.capture.language_model import load_model
@@ -60,6 +61,31 @@ def test_a_folder_with_a_bias(tmp_path):
     np.testing.assert_array_equal(load_dense(tmp_path).bias, bias.numpy())
     save_file(content | {"final_logits_bias": bias[None] + 1}, tmp_path / "model.safetensors")
     np.testing.assert_array_equal(load_dense(tmp_path).bias, bias.numpy() + 1)
+
+
+MASKED_MODELS = {
+    "Albert": {"embedding_size": 4},
+    "Bert": {},
+    "DistilBert": {"dim": 8, "n_heads": 2, "n_layers": 1, "hidden_dim": 16},
+    "Electra": {"embedding_size": 4},
+    "ModernBert": {
+        name: 0 for name in ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
+    },
+    "Roberta": {},
+}
+
+
+@pytest.mark.parametrize("family", MASKED_MODELS)
+def test_a_folder_of_a_masked_language_model_has_its_bias(tmp_path, family):
+    sizes = {"vocab_size": 40, "hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+    config = getattr(transformers, f"{family}Config")(**sizes | MASKED_MODELS[family], intermediate_size=16)
+    model = getattr(transformers, f"{family}ForMaskedLM")(config)
+    layer = model.get_output_embeddings()
+    torch.nn.init.normal_(layer.bias)
+    model.save_pretrained(tmp_path)
+    dense = load_dense(tmp_path)
+    np.testing.assert_array_equal(dense.weight, layer.weight.detach().numpy())
+    np.testing.assert_array_equal(dense.bias, layer.bias.detach().numpy())
 
 
 def test_a_folder_of_half_precision(tmp_path):
