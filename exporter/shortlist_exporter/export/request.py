@@ -61,7 +61,9 @@ class Request:
 def limit_classes(request: Request, classes: int) -> Request:
     """The request for a layer of so many real classes: no more of them are asked for."""
     max_k = None if request.max_k is None else min(request.max_k, classes)
-    return replace(request, max_k=max_k, at=tuple(k for k in request.at if k <= (max_k or classes)))
+    most = max_k or classes
+    promise = {k: share for k, share in request.promise.items() if k <= most}
+    return replace(request, max_k=max_k, at=tuple(k for k in request.at if k <= most), promise=promise)
 
 
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
@@ -75,7 +77,9 @@ def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request)
         raise BadInput("every row of the weight is marked as padding: there is no class to answer with")
     if request.max_k is not None and not 1 <= request.max_k <= real:
         raise BadInput(f"max_k is {request.max_k} but the layer has {real} classes: choose 1 to {real}")
-    beyond = next((k for k in request.depths if not 1 <= k <= (request.max_k or real)), None)
+    beyond = next(
+        (k for k in sorted({*request.depths, *request.promise}) if not 1 <= k <= (request.max_k or real)), None
+    )
     if beyond is not None:
         raise BadInput(f"P@{beyond} cannot be measured: k goes from 1 to {request.max_k or real}")
     if not 0 <= request.seed < SEED_LIMIT:

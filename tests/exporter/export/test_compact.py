@@ -1,5 +1,7 @@
 """New versions that hold the changes of items, beside heads that have them live."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import shortlist
@@ -9,7 +11,7 @@ from shortlist.errors import BadInput, BundleError
 from shortlist.items.batch import ItemBatch
 from shortlist.items.store import ItemStore
 from shortlist_exporter.export.compact import compact
-from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.request import Request, limit_classes
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
 
@@ -184,3 +186,9 @@ def test_what_cannot_be_compacted_is_refused(repository, tmp_path):
         compact(repository / "lm", tmp_path)
     with pytest.raises(BadInput, match="has no names"):
         compact(repository / "dense", tmp_path, Contexts(ROWS), renumber=True)
+
+
+def test_a_promise_of_more_classes_than_are_left_is_dropped():
+    request = Request(promise={1: 0.5, 5: 0.5, 20: 0.5})
+    assert limit_classes(request, 19).promise == {1: 0.5, 5: 0.5}
+    assert limit_classes(replace(request, max_k=4), 19).promise == {1: 0.5}

@@ -103,6 +103,8 @@ def test_precision_is_promised_at_any_k(out):
     assert list(export(make_dense(), contexts, out, replace(request, promise={1: 0.1, 20: 0.1})).quality.p_at) == [20]
     with pytest.raises(BadInput, match="P@301 cannot be measured: k goes from 1 to 300"):
         export(make_dense(), contexts, out.with_name("2"), replace(request, promise={301: 0.1}))
+    with pytest.raises(BadInput, match="P@10 cannot be measured: k goes from 1 to 5"):
+        export(make_dense(), contexts, out.with_name("2"), replace(request, promise={10: 0.1}, max_k=5))
 
 
 def test_an_existing_version_is_refused_before_any_work(tmp_path, out):
