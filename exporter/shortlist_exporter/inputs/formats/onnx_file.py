@@ -147,9 +147,9 @@ def apply_step(graph: Graph, node: Any, value: str, logits: Logits) -> bool:
         logits.cap = 1.0
         return True
     constant_value = graph.read_value(others[0])
-    if node.op_type == "Add":
-        refuse_if(graph, node, logits.cap is not None)
-        logits.add(others[0], constant_value)
+    if node.op_type in ("Add", "Sub"):
+        refuse_if(graph, node, logits.cap is not None or (node.op_type == "Sub" and node.input[0] != value))
+        logits.add(others[0], constant_value if node.op_type == "Add" else -constant_value)
         return True
     number = float(constant_value) if constant_value.numel() == 1 else 0.0
     refuse_if(graph, node, number <= 0 or (node.op_type == "Div" and node.input[0] != value))

@@ -15,7 +15,7 @@ from shortlist.errors import BadInput
 
 from .base import join_names
 
-ARITHMETIC_OPERATORS = ("Add", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
+ARITHMETIC_OPERATORS = ("Add", "Sub", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
 
 
 @dataclass(frozen=True)

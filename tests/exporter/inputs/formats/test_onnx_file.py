@@ -54,6 +54,16 @@ def test_onnx_half_precision(tmp_path, dtype):
     check(load_dense(path), bias=False, dtype=dtype, weight=half.T.float().numpy())
 
 
+@pytest.mark.parametrize("name", [None, "W"])
+def test_onnx_of_a_bias_that_is_subtracted(tmp_path, name):
+    nodes = [("MatMul", ["x", "W"], "p", {}), ("Sub", ["p", "b"], "y", {})]
+    check(load_dense(save_onnx(tmp_path / "x.onnx", nodes, {"W": WEIGHT.T, "b": -BIAS}), tensor=name))
+    backwards = [nodes[0], ("Sub", ["b", "p"], "y", {})]
+    path = save_onnx(tmp_path / "backwards.onnx", backwards, {"W": WEIGHT.T, "b": BIAS})
+    with pytest.raises(BadInput, match=r"the Sub that makes y .* is not a bias"):
+        load_dense(path, tensor=name)
+
+
 def test_onnx_scale_and_cap_give_the_model_s_logits(tmp_path):
     nodes = [
         ("Gemm", ["x", "W", "b"], "p", {"transB": 1, "alpha": 0.5, "beta": 2.0}),
