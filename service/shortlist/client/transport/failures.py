@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shortlist.errors import Unreachable
 
 MAX_ATTEMPTS = 3  # the first may be on a connection that the server has closed, the second while it restarts
@@ -34,4 +36,18 @@ def make_place_error(url: str, count: int, timeout: float) -> Unreachable:
 
 def make_connection_error(url: str, error: Exception) -> Unreachable:
     """The error for a server that cannot be connected to, or that ends connections before it has answered."""
-    return Unreachable(f"{url} cannot be reached ({error}): is the server running there?")
+    doubt = next((text for cause in list_causes(error) if (text := getattr(cause, "verify_message", ""))), None)
+    if doubt is not None:
+        return Unreachable(
+            f"{url} is not trusted ({doubt.rstrip('.')}): give ca_file of the authority that signed its certificate, "
+            "ask by a name that the certificate has, or have it renewed"
+        )
+    reason = next((text for cause in list_causes(error) if (text := str(cause))), type(error).__name__)
+    return Unreachable(f"{url} cannot be reached ({reason}): is the server running there?")
+
+
+def list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it came from, one after the other."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

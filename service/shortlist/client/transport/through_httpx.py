@@ -15,8 +15,10 @@ import httpx
 from shortlist.errors import BadInput
 
 from ..messages import Request, Response
-from .failures import make_connection_error, make_timeout_error
+from .failures import MAX_ATTEMPTS, choose_pause, make_connection_error, make_timeout_error
 from .request_heads import Headers
+
+LOSSES = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # a connection that ended too early
 
 
 class HttpxBase:
@@ -48,16 +50,17 @@ class HttpxTransport(HttpxBase):
         self.process_id = os.getpid()
 
     def send(self, request: Request) -> Response:
-        """The response to a request, which is sent again where the connection ended; raises Unreachable."""
+        """The response to a request, which is sent again where the connection ended; raises Unreachable.
+
+        The pause comes before every repeat, since httpx does not say whether the connection was a kept one.
+        """
         http, deadline = self.choose_http(), time.monotonic() + self.timeout
-        message = build_message(http, request)
         with self.explain_errors():
-            try:
-                return receive(http, message, deadline)
-            except httpx.RemoteProtocolError:
-                if not request.is_safe:
-                    raise
-                return receive(http, message, deadline)
+            for _ in range(count_repeats(request)):
+                with contextlib.suppress(*LOSSES):
+                    return receive(http, build_message(http, request, deadline), deadline)
+                time.sleep(choose_pause())
+            return receive(http, build_message(http, request, deadline), deadline)
 
     def choose_http(self) -> httpx.Client:
         """What has the connections of this process: in a forked one those that were open are its parent's."""
@@ -83,16 +86,14 @@ class AsyncHttpxTransport(HttpxBase):
 
     async def send(self, request: Request) -> Response:
         """The response to a request, as of the blocking transport."""
-        http = self.choose_http()
-        message = build_message(http, request)
+        http, deadline = self.choose_http(), time.monotonic() + self.timeout
         with self.explain_errors():
             async with asyncio.timeout(self.timeout):  # httpx's own is for each read
-                try:
-                    return convert_response(await http.send(message))
-                except httpx.RemoteProtocolError:
-                    if not request.is_safe:
-                        raise
-                    return convert_response(await http.send(message))
+                for _ in range(count_repeats(request)):
+                    with contextlib.suppress(*LOSSES):
+                        return convert_response(await http.send(build_message(http, request, deadline)))
+                    await asyncio.sleep(choose_pause())
+                return convert_response(await http.send(build_message(http, request, deadline)))
 
     def choose_http(self) -> httpx.AsyncClient:
         """What has the connections of this event loop: those of another cannot be used, nor closed, here."""
@@ -116,10 +117,18 @@ def explain_options() -> Iterator[None]:
         raise BadInput(f"proxy cannot be used ({error}): write it as http://host:port") from None
 
 
-def build_message(http: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
-    """The request as httpx sends it."""
+def count_repeats(request: Request) -> int:
+    """How often a request may be sent again."""
+    return MAX_ATTEMPTS - 1 if request.is_safe else 0
+
+
+def build_message(http: httpx.Client | httpx.AsyncClient, request: Request, deadline: float) -> httpx.Request:
+    """The request as httpx sends it, each step of which may take the time that is left; raises ReadTimeout after it."""
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        raise httpx.ReadTimeout("no time is left for another attempt")
     return http.build_request(
-        request.method, request.path, content=request.content or None, headers=dict(request.headers)
+        request.method, request.path, content=request.content or None, headers=dict(request.headers), timeout=seconds
     )
 
 

@@ -57,7 +57,23 @@ def test_a_request_that_new_connections_lose_is_sent_three_times(ask, kind):
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("kind", OWN_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("end", [CLOSE, RESET])
+def test_a_server_that_ends_two_connections_answers_over_the_third(ask, kind, end):
+    client, server = ask(kind, lambda number: [end] if number < 2 else [MODELS])
+    assert client.models() == []
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("kind", ["httpx", "async httpx"])
+def test_a_connection_that_is_reset_is_named(ask, kind):
+    client, server = ask(kind, lambda _: [RESET])
+    with pytest.raises(errors.Unreachable, match=r"cannot be reached \(\S.*\): is the server running"):
+        client.models()
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_response_that_is_cut_off_is_asked_for_again(ask, kind):
     client, server = ask(kind, lambda number: [MODELS[:-4], CLOSE] if number == 0 else [MODELS])
     assert client.models() == []
