@@ -9,7 +9,7 @@ from typing import Any
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import RayServeException
 
-from shortlist.errors import ShortlistError
+from shortlist.errors import NotReady, ShortlistError
 from shortlist.fleet.shards.gathered_head import LostShard
 
 RETRY_SECONDS = 0.05  # until another replica is asked
@@ -19,7 +19,8 @@ LOSSES = (RayError, RayServeException, TimeoutError)
 class ShardCalls:
     """Asks the shards of one head. Threads may share it; it may not be called in an event loop.
 
-    A replica that dies is asked no more: the same message goes to another one, until the time is over.
+    A replica that dies is asked no more: the same message goes to another one, until the time is over. So it does where
+    a replica is of another version, as some are while all are replaced.
     """
 
     def __init__(self, name: str, handles: Sequence[Any], seconds: float) -> None:
@@ -47,14 +48,21 @@ class ShardCalls:
 
     def make_loss(self, number: int, error: Exception) -> LostShard:
         """The error for a shard that does not answer."""
+        cause = get_cause(error)
+        reason = cause if isinstance(cause, NotReady) else type(error).__name__
         return LostShard(
             f"shard {number + 1} of {len(self.handles)} of '{self.name}' did not answer within {self.seconds:g} s "
-            f"({type(error).__name__}): ask again once Ray has started it anew, or with partial"
+            f"({reason}): ask again once Ray has started it anew, or with partial"
         )
 
 
 def raise_refusal(error: Exception) -> None:
-    """Raise what the shard itself raised on purpose, as for contexts that overflow; do nothing for others."""
-    cause = error.cause if isinstance(error, RayTaskError) else None
-    if isinstance(cause, ShortlistError):
+    """Raise what every replica of the shard would, as for contexts that overflow; do nothing for other errors."""
+    cause = get_cause(error)
+    if isinstance(cause, ShortlistError) and not isinstance(cause, NotReady):
         raise cause from None
+
+
+def get_cause(error: Exception) -> BaseException | None:
+    """What the replica itself raised; None where it raised nothing."""
+    return error.cause if isinstance(error, RayTaskError) else None

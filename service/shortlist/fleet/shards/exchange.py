@@ -24,7 +24,7 @@ class Question(NamedTuple):
     """A search in a layer, or the logits of given ids.
 
     contexts: [B, d] float32. k: classes wanted; 0 where logits are. exact: by the dense layer. ids: [B, m] int64, whose
-    logits are wanted; None where classes are.
+    logits are wanted; None where classes are. cut: the digest of the cut whose shards are asked.
     """
 
     contexts: FloatArray
@@ -33,6 +33,7 @@ class Question(NamedTuple):
     class_filter: ClassFilter = UNRESTRICTED
     bias: Bias | None = None
     ids: IdArray | None = None
+    cut: bytes = b""
 
 
 def pack_question(question: Question) -> bytes:
@@ -40,6 +41,7 @@ def pack_question(question: Question) -> bytes:
     arrays: dict[str, Array] = {
         "contexts": np.ascontiguousarray(question.contexts),
         "options": np.array([question.k, question.exact]),
+        "cut": np.frombuffer(question.cut, np.uint8),
     }
     if question.ids is not None:
         arrays["ids"] = np.ascontiguousarray(question.ids)
@@ -58,7 +60,8 @@ def unpack_question(message: bytes) -> Question:
     k, exact = arrays["options"].tolist()
     bias = Bias(arrays["bias.ids"], arrays["bias.weights"]) if "bias.ids" in arrays else None
     class_filter = ClassFilter(unpack_lists("allow", arrays), unpack_lists("ban", arrays))
-    return Question(arrays["contexts"], k, bool(exact), class_filter, bias, arrays.get("ids"))
+    cut = arrays["cut"].tobytes() if "cut" in arrays else b""
+    return Question(arrays["contexts"], k, bool(exact), class_filter, bias, arrays.get("ids"), cut)
 
 
 def flatten_filter(class_filter: ClassFilter, rows: int) -> ClassFilter:

@@ -39,9 +39,9 @@ class GatheredPlan(Plan):
     partial: whether the shards that answer do so for all of them; else a lost one is raised.
     """
 
-    def __init__(self, ask: Ask, shares: FloatArray, *, exact: bool, partial: bool = False) -> None:
-        """shares: [shards] of the classes that each shard has."""
-        self.ask, self.shares, self.exact, self.partial = ask, shares, exact, partial
+    def __init__(self, ask: Ask, shares: FloatArray, cut: bytes, *, exact: bool, partial: bool = False) -> None:
+        """shares: [shards] of the classes that each shard has. cut: the digest of the cut that they belong to."""
+        self.ask, self.shares, self.cut, self.exact, self.partial = ask, shares, cut, exact, partial
 
     @cached_property
     def tolerant(self) -> GatheredPlan:
@@ -70,7 +70,7 @@ class GatheredPlan(Plan):
 
     def gather(self, question: Question) -> tuple[list[bytes], float]:
         """The answers of the shards, and the share of classes that they have; raises LostShard."""
-        answers = self.ask(pack_question(question))
+        answers = self.ask(pack_question(question._replace(cut=self.cut)))
         losses = [answer for answer in answers if isinstance(answer, LostShard)]
         if losses and (not self.partial or len(losses) == len(answers)):
             raise losses[0]
@@ -101,8 +101,9 @@ class GatheredHead(Head):
         self.sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)
         self.device, self.threads, self.kernels = "cpu", 1, None
         self.dense = self.certified = self.row_answers = self.exact_answers = None
-        self.plan = GatheredPlan(ask, shares, exact=False)
-        self.exact = self.exact_plan = GatheredPlan(ask, shares, exact=True)
+        cut = shard_list.make_cut_digest()
+        self.plan = GatheredPlan(ask, shares, cut, exact=False)
+        self.exact = self.exact_plan = GatheredPlan(ask, shares, cut, exact=True)
 
     def make_probe(self) -> FloatArray:
         """One context vector [1, d], of zeros, by which shards are asked whether they answer."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.results import FloatArray, IdArray
-from shortlist.errors import BundleError
+from shortlist.errors import BundleError, NotReady
 from shortlist.evaluation.canary import check_canary
 from shortlist.head import Head
 
@@ -17,15 +17,25 @@ from .ranges import ClassRange
 from .shard_list import SHARDS_FILE, ShardEntry, read_shard_list
 
 
+class OtherCut(NotReady):
+    """A shard of another version, or of another cut of the same one, than is asked."""
+
+
 class Shard:
     """A head of one range of classes. Threads may share it."""
 
-    def __init__(self, head: Head, part: ClassRange) -> None:
-        self.head, self.part = head, part
+    def __init__(self, head: Head, part: ClassRange, cut: bytes = b"") -> None:
+        """cut: the digest of the cut that it belongs to."""
+        self.head, self.part, self.cut = head, part, cut
 
     def answer(self, message: bytes) -> bytes:
-        """The packed answer to a packed question of the whole layer; raises BadInput."""
+        """The packed answer to a packed question of the whole layer; raises BadInput, OtherCut."""
         question = unpack_question(message)
+        if question.cut != self.cut:
+            raise OtherCut(
+                f"{self.head.folder} is of another version or cut than the shards that are asked: "
+                "ask again once all are replaced"
+            )
         if question.ids is not None:
             return pack_logits(self.compute_logits(question.contexts, question.ids))
         return self.search(question)
@@ -50,12 +60,13 @@ class Shard:
 
 def open_shard(folder: Path, number: int, *, device: str | None = None, threads: int | None = None) -> Shard:
     """Open, verify and warm one shard of what `shortlist shard` wrote; raises NotFound, BundleError, DeviceError."""
-    entry = read_shard_list(folder).shards[number]
+    shard_list = read_shard_list(folder)
+    entry = shard_list.shards[number]
     bundle = open_shard_bundle(folder, entry)
     head = Head(bundle, device, threads)
     check_canary(head, bundle)
     head.topk(bundle.tensors(CALIBRATION_FILE)["contexts"][:1], 1)
-    return Shard(head, ClassRange(entry.start, entry.stop))
+    return Shard(head, ClassRange(entry.start, entry.stop), shard_list.make_cut_digest())
 
 
 def open_shard_bundle(folder: Path, entry: ShardEntry, *, verify: bool = True) -> Bundle:

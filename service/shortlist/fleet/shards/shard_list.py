@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -34,6 +35,10 @@ class ShardList(BaseModel):
     max_k: int
     source: str
     shards: list[ShardEntry]
+
+    def make_cut_digest(self) -> bytes:
+        """What is the same for all shards of one cut of one version, and for no others."""
+        return sha256(self.model_dump_json().encode()).digest()
 
 
 def read_shard_list(folder: Path) -> ShardList:

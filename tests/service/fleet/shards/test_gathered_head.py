@@ -11,13 +11,13 @@ from shortlist.core.row_lists import RowLists
 from shortlist.errors import NotFound, Unsupported
 from shortlist.fleet.shards.exchange import Question, flatten_filter, pack_question, unpack_question
 from shortlist.fleet.shards.gathered_head import GatheredHead, LostShard
-from shortlist.fleet.shards.shard import open_shard
+from shortlist.fleet.shards.shard import OtherCut, open_shard
 from shortlist.fleet.shards.shard_list import read_shard_list
 from shortlist_exporter.export.shard import export_shards
 from shortlist_exporter.graphs import builder
 
 from tests.service.fleet.shards.test_sharded_head import CLASSES, DIM, QUESTIONS, make_tied_layer
-from tests.support.layers import make_contexts, make_head
+from tests.support.layers import make_contexts, make_dense, make_head
 
 CONTEXTS = make_contexts(rows=300, dim=DIM, seed=11).contexts
 
@@ -97,6 +97,19 @@ def test_a_lost_shard_is_an_error_or_a_part_is_answered(folder, shards):
     part = head.run(head.plan.tolerate_loss(), CONTEXTS, 5, ClassFilter())
     assert np.array_equal(part.ids, expected.ids)
     assert part.coverage == pytest.approx(1 - (stop - start) / CLASSES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_shards_of_another_cut_or_version_are_not_merged(folder, shards, tmp_path, count):
+    """As while servers of one version ask shards of the next: the merge would be neither's answer."""
+    other = make_head(tmp_path, make_dense(CLASSES, DIM), make_contexts(dim=DIM), method="full", options={})
+    export_shards(Bundle(other.folder), count, tmp_path / "other", threads=1)
+    mixed = [*shards[:-1], open_shard(tmp_path / "other", count - 1, threads=1)]
+    with pytest.raises(OtherCut, match="is of another version or cut"):
+        gather(folder, mixed).topk(CONTEXTS[:2], 5)
+    with pytest.raises(OtherCut):
+        gather(folder, mixed).logprobs(CONTEXTS[:2], [1, 2])
 
 
 @pytest.mark.slow
