@@ -112,6 +112,8 @@ def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) 
     if not isinstance(sample, dict) or not sample.keys() <= set(SAMPLE_FIELDS) or sample.get("seed") is None:
         raise BadInput(f"sample must be an object with a seed, and none but {', '.join(SAMPLE_FIELDS)}")
     refuse_draw_scores(fields)
+    if read_flag(fields, "partial"):
+        raise BadInput("partial is of requests without 'sample': draws are of all shards, so leave it out")
     contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
     options = {name: value for name, value in sample.items() if value is not None}
     sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))

@@ -27,6 +27,7 @@ REFUSED = [
     ({"sample": {"position": 1}}, "sample must be an object with a seed"),
     ({"sample": {"seed": None}}, "sample must be an object with a seed"),
     ({"sample": {"seed": 1}, "scores": True}, "scores are of the k best alone"),
+    ({"sample": {"seed": 1}, "k": 3, "partial": True}, "partial is of requests without 'sample'"),
     ({"sample": {"seed": 1, "warmth": 2}}, "none but seed, position"),
     ({"sample": 3}, "sample must be an object"),
     ({"sample": {"seed": -1}}, "seed is -1"),
