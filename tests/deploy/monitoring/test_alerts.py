@@ -72,6 +72,16 @@ def test_a_disk_that_is_full_is_an_error_of_the_server(tmp_path):
 
 
 @needs_prometheus
+@pytest.mark.parametrize(("late", "count"), [(600, 1), (400, 0)])
+def test_a_server_that_computes_most_too_late_fails_and_a_client_in_a_hurry_is_none(tmp_path, late, count):
+    rule = RULES["ShortlistServerErrors"]
+    series = requests("200", 1000 - late) | requests("504", late)
+    alerts = [expect_alert(rule, CASES["ShortlistServerErrors"].labels)][:count]
+    result = run_unit_tests(tmp_path, make_unit_test(rule, series, alerts))
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@needs_prometheus
 def test_a_case_that_is_wrong_would_be_seen(tmp_path):
     rule, case = RULES["ShortlistRefusals"], CASES["ShortlistRefusals"]
     assert run_unit_tests(tmp_path, make_unit_test(rule, case.fault, [])).returncode != 0
