@@ -24,6 +24,7 @@ from shortlist.errors import (
 
 from .messages import HTTP_OK, Response
 
+MIN_PAUSE_SECONDS = 0.1  # before a repeat, also where a proxy says 0
 MAX_DIGITS = 9  # of a Retry-After: no server means three decades
 ERROR_OF_STATUS: dict[int, type[ShortlistError]] = {
     error.status: error
@@ -62,7 +63,7 @@ def get_retry_after(response: Response) -> float | None:
         return None
     from random import uniform  # takes milliseconds to import, and most clients never need it
 
-    return seconds * uniform(1.0, 1.1)
+    return max(MIN_PAUSE_SECONDS, seconds) * uniform(1.0, 1.1)
 
 
 def choose_pause(response: Response, deadline: float) -> float | None:

@@ -30,6 +30,10 @@ def test_only_a_refusal_for_load_is_waited_for(status, header, waits):
     assert (choose_pause(response, time.monotonic() + 60) is not None) == waits
 
 
+def test_a_refusal_that_says_no_seconds_is_not_answered_without_a_pause():
+    assert get_retry_after(Response(429, {"retry-after": "0"}, b"")) >= 0.1
+
+
 @pytest.mark.parametrize(("header", "seconds"), [("37", 37), ("soon", 1), ("", 1)])
 def test_the_error_of_a_refusal_for_load_holds_the_seconds_that_the_server_said(header, seconds):
     response = Response(429, {"retry-after": header}, b'{"error": "full"}')
