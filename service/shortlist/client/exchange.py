@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from shortlist.core.checks import parse_whole_number
 from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray, TopK
-from shortlist.errors import TooLarge
+from shortlist.errors import ServerError, TooLarge
 from shortlist.wire.open_inference import (
     CONTEXT,
     IDS,
@@ -40,6 +40,8 @@ from .infer import make_binary_headers, make_infer, read_infer, view_bytes
 from .messages import HTTP_OK, Exchange, Limits, Request, Response, T, quote_name
 from .responses import parse_json_object, raise_for_status
 from .restrictions import Restrictions, write_sets
+
+Answer = TypeVar("Answer", TopK, FloatArray)
 
 
 def name_outputs(more: Mapping[str, bool]) -> tuple[str, ...]:
@@ -75,7 +77,7 @@ def topk(
         parameters = {**parameters, **named, "k": k, "exact": bool(exact), **limits.parameters}
         return make_infer(model, version, {CONTEXT: take_part(rows, part), **inputs}, parameters, names)
 
-    return send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat)
+    return expect_rows(len(rows), send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat))
 
 
 def sample(
@@ -108,7 +110,7 @@ def sample(
         inputs = {CONTEXT: take_part(rows, part), **inputs, **numbers}
         return make_infer(model, version, inputs, {**written, **options, **limits.parameters})
 
-    return send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat)
+    return expect_rows(len(rows), send_in_parts(len(rows), limits.max_rows, make_request, read_topk, TopK.concat))
 
 
 def read_topk(response: Response) -> TopK:
@@ -135,7 +137,8 @@ def logprobs(
         inputs = {CONTEXT: take_part(rows, part), IDS: slice_ids(class_ids, part)}
         return make_infer(model, version, inputs, {"exact": bool(exact), **limits.parameters})
 
-    return send_in_parts(len(rows), limits.max_rows, make_request, read_logprobs, np.concatenate)
+    parts = send_in_parts(len(rows), limits.max_rows, make_request, read_logprobs, np.concatenate)
+    return expect_rows(len(rows), parts)
 
 
 def read_logprobs(response: Response) -> FloatArray:
@@ -174,6 +177,17 @@ def take_part(rows: Array, part: slice) -> Array:
 def slice_ids(ids: IdArray, part: slice) -> IdArray:
     """Return the ids [1 or b, m] of the rows of one part; ids for all rows stay as they are."""
     return ids if len(ids) == 1 else ids[part]
+
+
+def expect_rows(rows: int, answer: Exchange[Answer]) -> Exchange[Answer]:
+    """The same exchange, which raises ServerError where the answer is not of so many rows."""
+    result = yield from answer
+    answered = len(result.ids if isinstance(result, TopK) else result)
+    if answered != rows:
+        raise ServerError(
+            f"the answer has {answered} rows and {rows} were asked for: look for a proxy that mixes them up"
+        )
+    return result
 
 
 def send_in_parts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import shortlist
@@ -101,3 +103,22 @@ def test_names_that_no_path_can_hold_are_refused(name):
         for call in (lambda: client.topk(name, np.zeros((1, 2)), 1), lambda: client.sets(name)):
             with pytest.raises(errors.BadInput, match=r"model is .*give its name"):
                 call()
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_an_answer_of_other_rows_than_were_asked_for_is_refused(rows):
+    """As where a proxy gives the answer to another request."""
+    outputs = [
+        {"name": "ids", "datatype": "INT64", "shape": [rows, 1], "data": [7] * rows},
+        {"name": "logprobs", "datatype": "FP32", "shape": [rows, 1], "data": [-1.0] * rows},
+        {"name": "scored", "datatype": "INT32", "shape": [rows], "data": [9] * rows},
+    ]
+    body = json.dumps({"outputs": outputs, "parameters": {"normalizer": "exact"}}).encode()
+    contexts, limits = np.zeros((2, 4), np.float32), Limits(10, {})
+    for asked in (
+        exchange.topk("lm", contexts, 1, None, {}, None, False, (), limits),
+        exchange.logprobs("lm", contexts, [7], None, False, limits),
+    ):
+        next(asked)
+        with pytest.raises(errors.ServerError, match=f"the answer has {rows} rows and 2 were asked for"):
+            asked.send(Response(200, {}, body))
