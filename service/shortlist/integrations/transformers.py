@@ -48,8 +48,9 @@ class Draws:
     """How `generate` draws: each token exactly from the softmax, by noise that is a function of its seed and position.
 
     seed: of row 0; each further row of the batch has the next one; or a sequence of one a row, which makes a row's text
-    the same in every batch. The position of a token is how many tokens come before it, padding apart. The rest is as of
-    `Head.sample`.
+    the same in every batch. The position of a token is how many tokens come before it, padding apart; of a model with
+    an encoder, those of the decoder. The rest is as of `Head.sample`. No processor of `generate` may forbid tokens: it
+    would forbid the one drawn, too, and leave none.
     """
 
     seed: int | Sequence[int]
@@ -114,13 +115,12 @@ class Bridge:
 
     def read_arguments(self, model: Any, args: Any, arguments: dict[str, Any]) -> None:
         """Before `forward`: how many last positions are wanted, one unless `logits_to_keep` asks for more."""
-        del model
         if arguments.get("labels") is not None:
             raise BadInput("a model with a head attached computes no loss: call detach(model) before training")
         wanted = arguments.get("logits_to_keep", 1)
         self.positions = max(1, wanted) if isinstance(wanted, int) else len(wanted)
         if self.options.draws is not None:
-            self.lengths = count_tokens(args, arguments)
+            self.lengths = count_tokens(model, args, arguments)
 
     def replace_logits(self, model: Any, args: Any, output: Any) -> None:
         """After `forward`: log-probabilities [B, positions, V] float32 into `output.logits`."""
@@ -200,14 +200,28 @@ def detach(model: Any) -> None:
     delattr(model, BRIDGE)
 
 
-def count_tokens(args: Any, arguments: dict[str, Any]) -> npt.NDArray[np.int64]:
-    """How many tokens each row has [B], by the arguments of `forward`: those of the mask, else of cache and input."""
-    mask, cache = arguments.get("attention_mask"), arguments.get("past_key_values")
+def count_tokens(model: Any, args: Any, arguments: dict[str, Any]) -> npt.NDArray[np.int64]:
+    """How many tokens each row has [B], by the arguments of `forward`: of the decoder's side, where there are two.
+
+    Those of the mask, else by the position of the last one, else of cache and input; raises BadInput without input.
+    """
+    side = "decoder_" if model.config.is_encoder_decoder else ""
+    given = [arguments.get(f"{side}input_ids"), arguments.get(f"{side}inputs_embeds"), *args[: 0 if side else 1]]
+    tokens = next((each for each in given if each is not None), None)
+    if tokens is None:
+        raise BadInput(f"draws count the tokens before each one, which forward did not get: give {side}input_ids")
+    mask, positions = arguments.get(f"{side}attention_mask"), arguments.get(f"{side}position_ids")
     if isinstance(mask, Tensor) and mask.ndim == 2:
-        lengths: npt.NDArray[np.int64] = mask.sum(dim=1).cpu().numpy().astype(np.int64)
-        return lengths
-    tokens = arguments["input_ids"] if "input_ids" in arguments else args[0]
-    return np.full(len(tokens), tokens.shape[1] + (0 if cache is None else cache.get_seq_length()), np.int64)
+        return count_rows(mask.sum(dim=1))
+    if isinstance(positions, Tensor) and positions.shape[:-1] == tokens.shape[:1]:
+        return count_rows(positions[:, -1] + 1)  # a static cache has a mask of four dimensions
+    cache = arguments.get("past_key_values")
+    return np.full(len(tokens), tokens.shape[1] + (0 if cache is None else int(cache.get_seq_length())), np.int64)
+
+
+def count_rows(lengths: Tensor) -> npt.NDArray[np.int64]:
+    """Lengths [B] as whole numbers on the CPU."""
+    return lengths.cpu().numpy().astype(np.int64)
 
 
 def check_sizes(model: Any, head: Head) -> None:

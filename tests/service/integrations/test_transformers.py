@@ -12,7 +12,14 @@ from shortlist.integrations.transformers import Draws, attach, detach
 from shortlist_exporter.capture.language_model import load_model
 from shortlist_exporter.capture.packaged_model import find_packaged_model
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from transformers import Gemma2Config, Gemma2ForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from tests.support.layers import make_contexts, make_head
 
@@ -23,6 +30,7 @@ SIZES = {
     "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64, "bos_token_id": 0,
     "eos_token_id": 1, "pad_token_id": 0,
 }  # fmt: skip
+BART_SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 48}
 PROMPTS = torch.tensor([[0, 5, 9, 40], [0, 7, 300, 21], [0, 11, 12, 13]])
 MASK = torch.ones_like(PROMPTS)
 ASKED = {
@@ -113,10 +121,10 @@ def test_sampling_by_generate_draws_from_the_k_best_and_the_rest(bridge):
     assert len({tuple(text.tolist()) for text in texts}) > 5
 
 
-def draw(model, head, prompts, mask, seed):
+def draw(model, head, prompts, mask, seed, **options):
     attach(model, head, draws=Draws(seed, temperature=0.8))
     try:
-        return model.generate(prompts, attention_mask=mask, max_new_tokens=8, do_sample=True, top_k=2)
+        return model.generate(prompts, attention_mask=mask, max_new_tokens=8, do_sample=True, top_k=2, **options)
     finally:
         detach(model)
 
@@ -140,6 +148,44 @@ def test_a_text_is_drawn_alike_in_any_batch_and_behind_padding(model, head):
     mask = torch.cat([torch.zeros(3, 2, dtype=torch.int64), MASK], dim=1)
     behind = draw(model, head, padded, mask, [5, 6, 7])
     assert behind[:, 2:].tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("options", [{"cache_implementation": "static"}, {"use_cache": False}])
+def test_a_text_is_drawn_alike_by_any_cache_behind_padding(model, head, options):
+    padded, mask = (torch.nn.functional.pad(each, (2, 0)) for each in (PROMPTS, MASK))
+    wanted = draw(model, head, padded, mask, 5)
+    assert draw(model, head, padded, mask, 5, **options).tolist() == wanted.tolist()
+
+
+def test_embeddings_are_counted_like_tokens(model, head):
+    embeddings = model.get_input_embeddings()(PROMPTS)
+    wanted = draw(model, head, PROMPTS, MASK, 5)[:, 4:]
+    for mask in (MASK, None):
+        assert draw(model, head, None, mask, 5, inputs_embeds=embeddings).tolist() == wanted.tolist()
+
+
+def test_a_decoder_behind_an_encoder_draws_by_its_own_positions(tmp_path):
+    """The encoder's mask does not grow: by its length all tokens of a text would share their noise."""
+    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in BART_SIZES.items()}
+    model = make_model(BartForConditionalGeneration, BartConfig, d_model=DIM, forced_eos_token_id=None, **sizes)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(0.1)  # of all words, so that noise decides
+    head = make_own_head(tmp_path, model)
+    texts = draw(model, head, PROMPTS, MASK, 5)
+    states = model.model(PROMPTS, attention_mask=MASK, decoder_input_ids=texts[:, :-1]).last_hidden_state
+    for step in range(3):
+        wanted = head.sample(states[:, step].detach().numpy(), [5, 6, 7], 1 + step, 0.8).ids[:, 0]
+        live = (texts[:, 1 : 1 + step] != 1).all(dim=1).numpy()
+        assert texts[live, 1 + step].tolist() == wanted[live].tolist()
+
+
+def test_draws_without_tokens_to_count_are_refused(model, head):
+    attach(model, head, draws=Draws(1))
+    try:
+        with pytest.raises(BadInput, match="give input_ids"):
+            model()
+    finally:
+        detach(model)
 
 
 def test_seeds_are_one_or_one_for_each_row(model, head):
