@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shortlist.cli.arguments import parse_positive_int
+from shortlist.cli.arguments import parse_natural_int, parse_positive_int
 from shortlist.errors import BadInput
 from shortlist.runtime.threads import count_available_threads
 
@@ -73,7 +73,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="of the stored contexts (default: %(default)s)",
     )
-    add("--seed", type=int, metavar="SEED", help="random seed of the texts made up without --text (default: 0)")
+    add(
+        "--seed",
+        type=parse_natural_int,
+        metavar="SEED",
+        help="random seed of the texts made up without --text (default: 0)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

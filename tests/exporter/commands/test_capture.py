@@ -91,6 +91,12 @@ def test_a_number_that_is_none_is_a_usage_error(capfd, flag):
     assert f"{flag}: '0' is not a whole number from 1" in capfd.readouterr().err
 
 
+def test_a_seed_under_0_is_a_usage_error(capfd):
+    with pytest.raises(SystemExit, match="2"):
+        main(["capture", "--model", "m", "--out", "c.safetensors", "--seed", "-1"])
+    assert "--seed: '-1' is not a whole number from 0" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
