@@ -11,6 +11,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 
 MAX_LABEL_CHARS = 200
+MAX_ID_DIGITS = 18  # a longer number is no class, and Python reads none of thousands of digits
 QUOTE = '"'
 
 
@@ -30,7 +31,7 @@ class Words:
 
     def find_class(self, head: Head, labels: Labels | None, name: str) -> list[int]:
         """The classes of one name; raises BadInput where there is none."""
-        if name.isascii() and name.isdigit():
+        if name.isascii() and name.isdigit() and len(name) <= MAX_ID_DIGITS:
             return [int(name)]
         if labels is None:
             raise BadInput(f"{head.manifest.name} has no labels: name classes by their numbers, not '{cut(name)}'")

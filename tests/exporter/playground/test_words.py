@@ -27,7 +27,7 @@ def test_classes_by_number_label_or_label_in_quotes(head, names, ids):
     assert Words().find_ids(head, LABELS, names) == ids
 
 
-@pytest.mark.parametrize("name", ["absent", '"The "', '"absent"'])
+@pytest.mark.parametrize("name", ["absent", '"The "', '"absent"', "1" * 5000])
 def test_an_unknown_word_is_refused(head, name):
     with pytest.raises(BadInput, match="no class of lm is called"):
         Words().find_ids(head, LABELS, [name])
