@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from shortlist.bundle.settings import LIST_LOOKS, LOOKS
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, IdArray
-from shortlist.core.row_lists import RowLists
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
@@ -22,7 +20,7 @@ from shortlist.plans.grouped import GroupedPlan
 
 from .effort import EFFORT_DEPTHS, Outcomes, Weights, expect_new_kinds, fit_looks
 
-MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
+BANNED = 1, 2, 3, 5, 8, 12, 20, 32, 50, 75, 95, 120  # of a row's own best classes: of few more, answers are exact
 SEARCHES_PER_DEPTH = 1_200
 MAX_OPENED = 1 << 26  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
@@ -33,12 +31,11 @@ NEW_KIND_FIRST_LOG_ODDS = {"ban_effort": 2.0, "wide_ban_effort": 0.6}
 
 
 class BannedRows(NamedTuple):
-    """Searches for k classes. contexts: [n, d]. bans: of each, some of its own best classes. best: [n, k], the next."""
+    """Searches for k classes of rows whose `banned` best ones are banned. truth: `banned` + k classes and more."""
 
     k: int
-    contexts: FloatArray
-    bans: RowLists
-    best: IdArray
+    banned: int
+    truth: Truth
 
 
 def fit_ban_efforts(plan: GroupedPlan, truth: Truth, seed: int) -> dict[str, tuple[Weights, ...]]:
@@ -47,14 +44,13 @@ def fit_ban_efforts(plan: GroupedPlan, truth: Truth, seed: int) -> dict[str, tup
     None for a head of which no class is left where one is banned. truth: of rows that the head has not seen, with
     classes enough for k of them after those that are banned.
     """
-    random, most = np.random.default_rng(seed), min(truth.ids.shape[1], plan.order.size)
-    depths = [k for k in EFFORT_DEPTHS if k < most and k <= plan.max_k]
+    random = np.random.default_rng(seed)
+    searches = [rows for k in EFFORT_DEPTHS if k <= plan.max_k for rows in draw_searches(plan, truth, k, random)]
     parts = {
-        "ban_effort": [k for k in depths if k <= MOST_RAISED_K],
-        "wide_ban_effort": [k for k in depths if k > MOST_RAISED_K],
+        "ban_effort": [rows for rows in searches if rows.k <= MOST_RAISED_K],
+        "wide_ban_effort": [rows for rows in searches if rows.k > MOST_RAISED_K],
     }
-    searches = {name: [draw_searches(plan, truth, k, most, random) for k in part] for name, part in parts.items()}
-    return {name: fit_ban_effort(plan, part, NEW_KIND_FIRST_LOG_ODDS[name]) for name, part in searches.items() if part}
+    return {name: fit_ban_effort(plan, part, NEW_KIND_FIRST_LOG_ODDS[name]) for name, part in parts.items() if part}
 
 
 def fit_ban_effort(plan: GroupedPlan, searches: list[BannedRows], first_log_odds: float) -> tuple[Weights, ...]:
@@ -66,24 +62,24 @@ def fit_ban_effort(plan: GroupedPlan, searches: list[BannedRows], first_log_odds
     return (*first[:-1], first[-1] + first_log_odds), *others
 
 
-def draw_searches(plan: GroupedPlan, truth: Truth, k: int, most: int, random: np.random.Generator) -> BannedRows:
-    """Searches of any rows; as often few of the best classes are banned as many. most: classes of a row that count."""
+def draw_searches(plan: GroupedPlan, truth: Truth, k: int, random: np.random.Generator) -> list[BannedRows]:
+    """As many searches for k classes, of any rows, for each number of banned ones that leaves k of `truth`."""
+    sizes = [banned for banned in BANNED if banned + k <= min(truth.ids.shape[1], plan.order.size)]
     widest = list_looks(plan.settings, k, plan.order.size)[-1].opened
-    count = min(SEARCHES_PER_DEPTH, max(1, MAX_OPENED // widest))
-    rows = random.integers(len(truth.contexts), size=count)
-    banned = np.exp(random.uniform(0, np.log(1 + min(MOST_BANNED, most - k)), count)).astype(np.int64)
-    best = truth.ids[rows]
-    following = np.take_along_axis(best, banned[:, None] + np.arange(k), axis=1)
-    bans = RowLists.from_lists([ids[:size] for ids, size in zip(best, banned, strict=True)])
-    return BannedRows(k, truth.contexts[rows], bans, following)
+    count = min(SEARCHES_PER_DEPTH, max(len(BANNED), MAX_OPENED // widest)) // len(BANNED)
+    rows = (random.choice(len(truth.contexts), min(count, len(truth.contexts)), replace=False) for _ in sizes)
+    return [BannedRows(k, banned, truth.take(np.sort(some))) for banned, some in zip(sizes, rows, strict=True)]
 
 
 def measure_banned(plan: GroupedPlan, rows: BannedRows, number: int) -> Outcomes:
     """What the look of this number gives for every row, after those before it."""
     assert plan.compiled is not None, "graphs take no looks"
-    looks = list_looks(plan.settings, rows.k, plan.order.size)[: number + 1]
+    k, banned, (contexts, best) = rows.k, rows.banned, (rows.truth.contexts, rows.truth.best)
+    looks = list_looks(plan.settings, k, plan.order.size)[: number + 1]
     unweighted = ((0.0,) * (EFFORT_FEATURES + 1),) * len(looks)
-    make = partial(plan.prepare_search(rows.k), weights=unweighted, ban_weights=unweighted, list_looks=LIST_LOOKS)
-    search, features = make(looks, bar=NEVER_ENOUGH), np.zeros((len(rows.contexts), EFFORT_FEATURES), np.float32)
-    ids = plan.compiled(rows.contexts, search, ClassFilter(ban=rows.bans), features).ids
-    return Outcomes(features.astype(np.float64), 1 - mark_hits(ids, rows.best, rows.k).mean(axis=1))
+    make = partial(plan.prepare_search(k), weights=unweighted, ban_weights=unweighted, list_looks=LIST_LOOKS)
+    search, features = make(looks, bar=NEVER_ENOUGH), np.zeros((len(contexts), EFFORT_FEATURES), np.float32)
+    bans = best.ids[:, :banned]
+    ids = plan.compiled(contexts, search, ClassFilter(ban=bans), features).ids
+    hits = mark_hits(np.concatenate([bans, ids], axis=1), best, banned + k)  # of equal classes any count
+    return Outcomes(features.astype(np.float64), 1 - hits[:, banned:].mean(axis=1))

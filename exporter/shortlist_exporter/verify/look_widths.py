@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 from shortlist.bundle.settings import LIST_LOOKS, MOST_OPENED_PER_DEPTH, GroupedSettings
-from shortlist.core.filters import ClassFilter
-from shortlist.core.results import FloatArray, IdArray
-from shortlist.evaluation.statistics import mark_hits
+from shortlist.core.results import DoubleArray
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import list_looks
 from shortlist.plans.grouped import GroupedPlan
 
+from .ban_effort import BannedRows, measure_banned
 from .effort import EFFORT_DEPTHS, change_settings, measure_look
-from .list_effort import NEVER_ENOUGH, UNWEIGHTED
 
 # Classes opened and candidates for each of many classes asked for, of which the first that misses little is taken.
 WIDTHS_PER_K = (100, 6), (150, 7), (200, 8), (250, 10), (350, 12), (500, 14)
@@ -56,27 +54,21 @@ def choose_width_per_k(plan: GroupedPlan, truth: Truth, promise: float) -> tuple
 
 def choose_opened_per_depth(plan: GroupedPlan, truth: Truth, promise: float) -> int:
     """The least number of classes to open for each banned one with which the last look finds as much, or nearly."""
-    step = -(-len(truth.contexts) // BANNED_ROWS)  # of all kinds of text
-    contexts, ids = truth.contexts[::step], truth.ids[::step]
-    depths = [banned for banned in BANNED if banned + ASKED <= min(ids.shape[1], plan.order.size)]
+    truth = truth.take_every(-(-len(truth.contexts) // BANNED_ROWS))  # of all kinds of text
+    depths = [banned for banned in BANNED if banned + ASKED <= min(truth.ids.shape[1], plan.order.size)]
     if not depths:
         return MOST_OPENED_PER_DEPTH
 
-    def measure_hits(opened: int) -> FloatArray:
+    def measure_misses(opened: int) -> DoubleArray:
         wider = change_settings(plan, opened_per_depth=opened)
-        return np.array([find_banned_hits(wider, contexts, ids, banned) for banned in depths])
+        return np.array([find_banned_misses(wider, truth, banned) for banned in depths])
 
-    least = measure_hits(MOST_OPENED_PER_DEPTH) - (1 - promise) / LOSS_DIVISOR
-    return next((opened for opened in OPENED_PER_DEPTH if (measure_hits(opened) >= least).all()), MOST_OPENED_PER_DEPTH)
+    most = measure_misses(MOST_OPENED_PER_DEPTH) + (1 - promise) / LOSS_DIVISOR
+    return next(
+        (opened for opened in OPENED_PER_DEPTH if (measure_misses(opened) <= most).all()), MOST_OPENED_PER_DEPTH
+    )
 
 
-def find_banned_hits(plan: GroupedPlan, contexts: FloatArray, best: IdArray, banned: int) -> float:
-    """The share of the classes that follow the `banned` best ones that the last look finds.
-
-    contexts: [n, d]. best: [n, m], their best classes in order.
-    """
-    assert plan.compiled is not None, "graphs take no looks"
-    looks = list_looks(plan.settings, ASKED, plan.order.size)[:LIST_LOOKS]
-    search = plan.prepare_search(ASKED)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH)
-    ids = plan.compiled(contexts, search, ClassFilter(ban=best[:, :banned])).ids
-    return float(mark_hits(ids, best[:, banned:], ASKED).mean())
+def find_banned_misses(plan: GroupedPlan, truth: Truth, banned: int) -> float:
+    """The share of the classes that follow the `banned` best ones that the last look for lists misses."""
+    return float(measure_banned(plan, BannedRows(ASKED, banned, truth), LIST_LOOKS - 1).missed.mean())

@@ -70,10 +70,10 @@ class TrueClasses:
         end = int(np.searchsorted(self.runs.rows, rows))
         return TrueClasses(self.ids[:rows], self.levels[:rows], EqualRuns(*(part[:end] for part in self.runs)))
 
-    def take_every(self, step: int) -> TrueClasses:
-        """Every `step`-th row from the first."""
-        rows, starts, stops = (part[self.runs.rows % step == 0] for part in self.runs)
-        return TrueClasses(self.ids[::step], self.levels[::step], EqualRuns(rows // step, starts, stops))
+    def take(self, rows: IdArray) -> TrueClasses:
+        """The rows of these numbers [m], which ascend."""
+        numbers, starts, stops = (part[np.isin(self.runs.rows, rows)] for part in self.runs)
+        return TrueClasses(self.ids[rows], self.levels[rows], EqualRuns(np.searchsorted(rows, numbers), starts, stops))
 
     def first_classes(self, depth: int) -> TrueClasses:
         """The first `depth` classes of each row; those after them that equal the last one become runs."""

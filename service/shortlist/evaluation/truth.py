@@ -57,10 +57,13 @@ class Truth:
         best = self.best.first_rows(rows)
         return Truth(self.contexts[:rows], best, self.logprobs[:rows], self.log_normalizer[:rows])
 
+    def take(self, rows: IdArray) -> Truth:
+        """The rows of these numbers [m], which ascend, without targets."""
+        return Truth(self.contexts[rows], self.best.take(rows), self.logprobs[rows], self.log_normalizer[rows])
+
     def take_every(self, step: int) -> Truth:
         """Every `step`-th row from the first, without targets."""
-        best = self.best.take_every(step)
-        return Truth(self.contexts[::step], best, self.logprobs[::step], self.log_normalizer[::step])
+        return self.take(np.arange(0, len(self.contexts), step))
 
     def first_classes(self, depth: int) -> Truth:
         """The first `depth` classes of every row."""

@@ -1,13 +1,16 @@
 """The estimate of looks at rows whose own best classes are banned is fitted to such rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from shortlist.bundle.settings import LOOKS
 from shortlist.core.filters import ClassFilter
 from shortlist.evaluation.statistics import mark_hits
 from shortlist_exporter.verify.ban_effort import (
-    MOST_BANNED,
+    BANNED,
     SEARCHES_PER_DEPTH,
+    BannedRows,
     draw_searches,
     fit_ban_efforts,
     measure_banned,
@@ -22,32 +25,54 @@ K = 5
 
 @pytest.fixture(scope="module")
 def truth(promise_head):
-    return find_promise_truth(promise_contexts.contexts[-600:], MOST_BANNED + K)
+    return find_promise_truth(promise_contexts.contexts[-600:], max(BANNED) + K)
 
 
 @pytest.fixture(scope="module")
 def searches(promise_head, truth):
-    return draw_searches(promise_head.plan, truth, K, truth.ids.shape[1], np.random.default_rng(1))
-
-
-def test_a_search_bans_a_row_s_best_classes_and_asks_for_the_next_ones(searches, truth):
-    ids = {context.tobytes(): best for context, best in zip(truth.contexts, truth.ids, strict=True)}
-    for row in range(50):
-        best, banned = ids[searches.contexts[row].tobytes()], searches.bans.get_row(row)
-        np.testing.assert_array_equal(banned, best[: banned.size])
-        np.testing.assert_array_equal(searches.best[row], best[banned.size : banned.size + K])
+    return draw_searches(promise_head.plan, truth, K, np.random.default_rng(1))
 
 
 def test_as_often_few_classes_are_banned_as_many(searches):
-    sizes = np.diff(searches.bans.offsets)
-    assert sizes.size == SEARCHES_PER_DEPTH
-    assert sizes.min() == 1
-    assert sizes.max() == MOST_BANNED
-    assert 0.4 < (sizes < 11).mean() < 0.6
+    assert [rows.banned for rows in searches] == list(BANNED)
+    assert {len(rows.truth.contexts) for rows in searches} == {SEARCHES_PER_DEPTH // len(BANNED)}
+
+
+def test_no_more_are_banned_than_leave_k_known_classes(promise_head, truth):
+    searches = draw_searches(promise_head.plan, truth.first_classes(30), K, np.random.default_rng(1))
+    assert [rows.banned for rows in searches] == [banned for banned in BANNED if banned + K <= 30]
+
+
+def test_what_looks_miss_is_counted_among_the_classes_after_the_banned_ones(promise_head, searches):
+    """By the same search in the same looks, without estimates."""
+    rows = searches[6]
+    search = promise_head.plan.plan_search(K, restricts=True)
+    search = search._replace(looks=search.looks[:2], weights=(), free_looks=2)
+    bans = ClassFilter(ban=rows.truth.ids[:, : rows.banned])
+    ids = promise_head.plan.compiled(rows.truth.contexts, search, bans).ids
+    found = [
+        len({*found.tolist()} & {*best[rows.banned : rows.banned + K].tolist()})
+        for found, best in zip(ids, rows.truth.ids, strict=True)
+    ]
+    np.testing.assert_allclose(measure_banned(promise_head.plan, rows, 1).missed, 1 - np.array(found) / K)
+
+
+def test_classes_of_equal_score_stand_for_each_other(promise_head, truth):
+    """Where all known classes of a row score alike, any of them are as good as the next ones."""
+    alike = replace(truth.best, levels=np.zeros_like(truth.best.levels))
+    rows = BannedRows(K, 10, replace(truth, best=alike))
+    apart = rows._replace(truth=truth)
+    assert (
+        measure_banned(promise_head.plan, rows, 0).missed.mean()
+        < measure_banned(promise_head.plan, apart, 0).missed.mean() / 2
+    )
 
 
 def test_a_look_that_goes_further_misses_less(promise_head, searches):
-    first, *_, last = (measure_banned(promise_head.plan, searches, number).missed.mean() for number in range(LOOKS))
+    first, *_, last = (
+        np.mean([measure_banned(promise_head.plan, rows, number).missed.mean() for rows in searches])
+        for number in range(LOOKS)
+    )
     assert last < first / 3
 
 
