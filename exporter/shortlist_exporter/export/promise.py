@@ -18,7 +18,7 @@ from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.inputs.splits import select_rows, shuffle_documents, split_held_out
 from shortlist_exporter.methods.base import Method
 from shortlist_exporter.methods.grouped import GroupedMethod
-from shortlist_exporter.verify.ban_effort import BANNED, fit_ban_efforts
+from shortlist_exporter.verify.ban_effort import MOST_BANNED, fit_ban_efforts
 from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_efforts
 from shortlist_exporter.verify.list_effort import fit_list_effort
 from shortlist_exporter.verify.look_widths import choose_widths
@@ -73,7 +73,7 @@ def keep_promise(
     if not isinstance(plan, GroupedPlan) or plan.compiled is None:
         return draft
     progress("effort", 0, 1)
-    truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS) + max(BANNED), draft.classes), progress)
+    truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS) + MOST_BANNED, draft.classes), progress)
     settings = calibrate_effort(plan, dense, truth, request)
     return draft.model_copy(update={"settings": settings})
 

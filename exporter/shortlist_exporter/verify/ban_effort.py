@@ -20,7 +20,7 @@ from shortlist.plans.grouped import GroupedPlan
 
 from .effort import EFFORT_DEPTHS, Outcomes, Weights, expect_new_kinds, fit_looks
 
-BANNED = 1, 2, 3, 5, 8, 12, 20, 32, 50, 75, 95, 120  # of a row's own best classes: of few more, answers are exact
+MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
 SEARCHES_PER_DEPTH = 1_200
 MAX_OPENED = 1 << 26  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
@@ -63,12 +63,20 @@ def fit_ban_effort(plan: GroupedPlan, searches: list[BannedRows], first_log_odds
 
 
 def draw_searches(plan: GroupedPlan, truth: Truth, k: int, random: np.random.Generator) -> list[BannedRows]:
-    """As many searches for k classes, of any rows, for each number of banned ones that leaves k of `truth`."""
-    sizes = [banned for banned in BANNED if banned + k <= min(truth.ids.shape[1], plan.order.size)]
-    widest = list_looks(plan.settings, k, plan.order.size)[-1].opened
-    count = min(SEARCHES_PER_DEPTH, max(len(BANNED), MAX_OPENED // widest)) // len(BANNED)
-    rows = (random.choice(len(truth.contexts), min(count, len(truth.contexts)), replace=False) for _ in sizes)
-    return [BannedRows(k, banned, truth.take(np.sort(some))) for banned, some in zip(sizes, rows, strict=True)]
+    """Searches for k classes, of any rows; as often few of the best are banned as many, of which k of `truth` are left.
+
+    None where one banned class leaves fewer.
+    """
+    most = min(MOST_BANNED, min(truth.ids.shape[1], plan.order.size) - k)
+    if most < 1:
+        return []
+    widest, rows = list_looks(plan.settings, k, plan.order.size)[-1].opened, len(truth.contexts)
+    count = min(SEARCHES_PER_DEPTH, max(1, MAX_OPENED // widest))
+    banned = np.exp(random.uniform(0, np.log(1 + most), count)).astype(np.int64)
+    return [
+        BannedRows(k, int(size), truth.take(np.sort(random.choice(rows, min(number, rows), replace=False))))
+        for size, number in zip(*np.unique(banned, return_counts=True), strict=True)
+    ]
 
 
 def measure_banned(plan: GroupedPlan, rows: BannedRows, number: int) -> Outcomes:

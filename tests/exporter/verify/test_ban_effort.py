@@ -8,7 +8,7 @@ from shortlist.bundle.settings import LOOKS
 from shortlist.core.filters import ClassFilter
 from shortlist.evaluation.statistics import mark_hits
 from shortlist_exporter.verify.ban_effort import (
-    BANNED,
+    MOST_BANNED,
     SEARCHES_PER_DEPTH,
     BannedRows,
     draw_searches,
@@ -25,7 +25,7 @@ K = 5
 
 @pytest.fixture(scope="module")
 def truth(promise_head):
-    return find_promise_truth(promise_contexts.contexts[-600:], max(BANNED) + K)
+    return find_promise_truth(promise_contexts.contexts[-600:], MOST_BANNED + K)
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +34,21 @@ def searches(promise_head, truth):
 
 
 def test_as_often_few_classes_are_banned_as_many(searches):
-    assert [rows.banned for rows in searches] == list(BANNED)
-    assert {len(rows.truth.contexts) for rows in searches} == {SEARCHES_PER_DEPTH // len(BANNED)}
+    banned = np.repeat([rows.banned for rows in searches], [len(rows.truth.contexts) for rows in searches])
+    assert banned.size == SEARCHES_PER_DEPTH
+    assert (banned.min(), banned.max()) == (1, MOST_BANNED)
+    assert 0.4 < (banned < 11).mean() < 0.6
 
 
-def test_no_more_are_banned_than_leave_k_known_classes(promise_head, truth):
-    searches = draw_searches(promise_head.plan, truth.first_classes(30), K, np.random.default_rng(1))
-    assert [rows.banned for rows in searches] == [banned for banned in BANNED if banned + K <= 30]
+@pytest.mark.parametrize(("known", "most"), [(30, 25), (6, 1), (5, 0)])
+def test_no_more_are_banned_than_leave_k_known_classes(promise_head, truth, known, most):
+    searches = draw_searches(promise_head.plan, truth.first_classes(known), K, np.random.default_rng(1))
+    assert max([rows.banned for rows in searches], default=0) == most
 
 
 def test_what_looks_miss_is_counted_among_the_classes_after_the_banned_ones(promise_head, searches):
     """By the same search in the same looks, without estimates."""
-    rows = searches[6]
+    rows = searches[15]
     search = promise_head.plan.plan_search(K, restricts=True)
     search = search._replace(looks=search.looks[:2], weights=(), free_looks=2)
     bans = ClassFilter(ban=rows.truth.ids[:, : rows.banned])
