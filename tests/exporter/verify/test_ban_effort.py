@@ -102,3 +102,14 @@ def test_rows_whose_best_classes_are_banned_go_by_these_weights_and_no_others_do
 
 def test_a_head_of_so_few_classes_that_none_is_left_has_no_weights(promise_head, truth):
     assert fit_ban_efforts(promise_head.plan, truth.first_classes(1), seed=0) == {}
+
+
+def test_bans_make_no_row_surer(promise_head, truth):
+    """Where the estimate of such rows is sure of all, the one of rows without bans counts."""
+    plan, settings = promise_head.plan, promise_head.plan.settings
+    sure = tuple((*row[:-1], -50.0) for row in settings.ban_effort)
+    doubtful = tuple((*row[:-1], 50.0) for row in settings.effort)
+    bans = ClassFilter(ban=truth.ids[:50, :3])
+    exact = plan.search_exactly(truth.contexts[:50], K, bans)
+    result = change_settings(plan, ban_effort=sure, effort=doubtful).topk(truth.contexts[:50], K, bans)
+    np.testing.assert_array_equal(result.ids, exact.ids)

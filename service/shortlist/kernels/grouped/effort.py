@@ -63,8 +63,9 @@ class Search(NamedTuple):
     candidates beside which the tail was fitted.
     weights: of each look, `EFFORT_FEATURES` and a constant: the log-odds that some of the k best were missed; none
     where the search was not calibrated, so that the last look decides. bar: log-odds over which the next look is taken.
-    list_weights: those of the last look of any other row, where they are not the same. ban_weights: of each look, those
-    of rows of whose own best classes bans forbid some, which take as many looks as rows without lists.
+    list_weights: those of the last look of any other row, where they are not the same. ban_weights: of each look, the
+    same of rows of whose own best classes bans forbid some, where it states more; these take as many looks as rows
+    without lists.
     doubt_bar: log-odds over which a row gets INFINITY for them after the last look, since it should be answered
     exactly; inf where nothing can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing.
     most_listed: of so few permitted classes all are scored. opened_per_depth: classes that a later look opens for each

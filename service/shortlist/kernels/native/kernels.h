@@ -73,11 +73,11 @@ enum { EFFORT_FEATURES = 14 };
  * weights: [looks, EFFORT_FEATURES + 1] of each look's features, and a constant: the log-odds that some of the k best
  * were missed; NULL where only the last look decides. free_looks: how many looks a row takes at most whose lists forbid
  * next to nothing, or that has none; list_looks: any other. list_weights: [EFFORT_FEATURES + 1], those of the last look
- * of these. ban_weights: [looks, EFFORT_FEATURES + 1], those of rows of whose own best classes bans forbid some, which
- * take as many looks as rows without lists; or NULL. fitted: the number of candidates beside which the tail was fitted.
- * most_listed: of so few permitted classes all are scored. bar: the log-odds over which the next look is taken.
- * doubt_bar: those over which a row should be answered exactly after the last, INFINITY where nothing can;
- * list_doubt_bar: the same of rows with lists. */
+ * of these. ban_weights: [looks, EFFORT_FEATURES + 1], the same of rows of whose own best classes bans forbid some,
+ * where it states more, or NULL; these take as many looks as rows without lists. fitted: the number of candidates
+ * beside which the tail was fitted. most_listed: of so few permitted classes all are scored. bar: the log-odds over
+ * which the next look is taken. doubt_bar: those over which a row should be answered exactly after the last, INFINITY
+ * where nothing can; list_doubt_bar: the same of rows with lists. */
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights, *ban_weights;

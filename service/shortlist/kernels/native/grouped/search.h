@@ -119,10 +119,9 @@ static int has_ban_weights(const struct row_search *row) {
     return row->search->ban_weights && !row->scratch->marks && are_bans_counted(row);
 }
 
-/* What the log-odds of a miss by a look are computed with. */
+/* What the log-odds of a miss by a look are computed with, whatever is banned. */
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    if (has_ban_weights(row)) return search->ban_weights + number * (EFFORT_FEATURES + 1);
     int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row) && !is_nearly_free(row);
     if (is_narrowed && number == search->list_looks - 1) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
@@ -140,6 +139,15 @@ static float add_depth(const struct row_search *row) {
     return more > 0 ? more : 0;
 }
 
+/* The log-odds of a miss by a look, as its features tell. Bans of a row's own best classes make it no surer: where a
+ * row is unlike those that both estimates were fitted to, the more doubtful one counts. */
+static float compute_odds(const struct row_search *row, int64_t number, const float *features) {
+    float odds = add_features(find_weights(row, number), features) + (number ? 0 : add_depth(row));
+    if (!has_ban_weights(row)) return odds;
+    float banned = add_features(row->search->ban_weights + number * (EFFORT_FEATURES + 1), features);
+    return banned > odds ? banned : odds;
+}
+
 /* Whether a look has found enough among `count` candidates. Its log-odds of a miss go to the answer. */
 static int is_enough(const struct row_search *row, int64_t number, int64_t count) {
     const struct grouped_search *search = row->search;
@@ -148,7 +156,7 @@ static int is_enough(const struct row_search *row, int64_t number, int64_t count
     if (!search->weights || search->k > MAX_EFFORT_K || count < search->k) return 0;
     if (!number && row->are_many) return 0;
     describe_look(row->head, &row->look, row->scratch, count, row->forbidden, search->k, best, described);
-    *row->answer.odds = add_features(find_weights(row, number), described) + (number ? 0 : add_depth(row));
+    *row->answer.odds = compute_odds(row, number, described);
     return *row->answer.odds <= search->bar;
 }
 
