@@ -130,14 +130,17 @@ def list_default_methods() -> list[str]:
 
 
 def choose_methods(names: Sequence[str]) -> list[str]:
-    """`names`, or the default ones; raises BadInput where one is unknown or is trained anew."""
+    """`names`, or the default ones; raises BadInput where one is unknown or is trained anew, or all are dense."""
     for name in names:
         if find_method(name).reference != "dense":
             raise BadInput(
                 f"method {name} is trained on targets and cannot be compared with the dense layer: "
                 "leave it out of --methods"
             )
-    return [name for name in names or list_default_methods() if name != DENSE_METHOD]
+    methods = [name for name in names or list_default_methods() if name != DENSE_METHOD]
+    if not methods:
+        raise BadInput(f"method {DENSE_METHOD} is the dense layer, beside which others are measured: name others, too")
+    return methods
 
 
 def list_builds(methods: Sequence[str], dense: Dense) -> Iterator[Build]:

@@ -82,3 +82,9 @@ def test_methods_trained_on_targets_are_left_out(monkeypatch):
     assert "l2s" not in choose_methods([])
     with pytest.raises(BadInput, match="targets and cannot be compared with the dense layer: leave it out"):
         choose_methods(["l2s"])
+
+
+def test_dense_alone_leaves_nothing_to_compare_it_with():
+    assert choose_methods(["full", "svd"]) == ["svd"]
+    with pytest.raises(BadInput, match="method full is the dense layer, beside which others are measured"):
+        choose_methods(["full"])
