@@ -18,12 +18,11 @@ from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
 from shortlist.plans.grouped import GroupedPlan
 
-from .effort import EFFORT_DEPTHS, Outcomes, Weights, expect_new_kinds, fit_looks
+from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, expect_new_kinds, fit_looks
 
 MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
 SEARCHES_PER_DEPTH = 1_200
 MAX_OPENED = 1 << 26  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
-NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 # Added to a first look's estimate beside what every estimate has. At text that the head was not fitted on, first looks
 # miss what comes after a row's best classes 3 to 6 times as often as at text that it was where few are asked for, and
 # 1.4 times where many are; later looks about as often (seven kinds, docs/log/looks.md).
@@ -84,7 +83,7 @@ def measure_banned(plan: GroupedPlan, rows: BannedRows, number: int) -> Outcomes
     assert plan.compiled is not None, "graphs take no looks"
     k, banned, (contexts, best) = rows.k, rows.banned, (rows.truth.contexts, rows.truth.best)
     looks = list_looks(plan.settings, k, plan.order.size)[: number + 1]
-    unweighted = ((0.0,) * (EFFORT_FEATURES + 1),) * len(looks)
+    unweighted = (UNWEIGHTED,) * len(looks)
     make = partial(plan.prepare_search(k), weights=unweighted, ban_weights=unweighted, list_looks=LIST_LOOKS)
     search, features = make(looks, bar=NEVER_ENOUGH), np.zeros((len(contexts), EFFORT_FEATURES), np.float32)
     bans = best.ids[:, :banned]

@@ -25,6 +25,8 @@ EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regress
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
 WIDEST_LOOK_ROWS = 2_000  # that the widest look is fitted to at most: it takes several times as long as the others
 MAX_WIDEST_OPENED = 1 << 27  # classes that it opens at all of them: fewer rows of larger layers
+UNWEIGHTED = (0.0,) * (EFFORT_FEATURES + 1)  # of a look: log-odds of 0 after it
+NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
 # Added to every estimate: five kinds of text, none of their documents or like in the fit, missed exp(-.3) (k = 1) and
@@ -79,8 +81,7 @@ def measure_look(plan: GroupedPlan, look: Look, truth: Truth, k: int) -> Outcome
     """What one look gives for every row of `truth`, alone."""
     assert plan.compiled is not None, "graphs take no looks"
     features = np.zeros((len(truth.contexts), EFFORT_FEATURES), np.float32)
-    unweighted = ((0.0,) * (EFFORT_FEATURES + 1),)
-    search = Search((look,), k, plan.tail_candidates, unweighted)
+    search = Search((look,), k, plan.tail_candidates, (UNWEIGHTED,))
     ids = plan.compiled(truth.contexts, search, UNRESTRICTED, features).ids
     return Outcomes(features.astype(np.float64), 1 - mark_hits(ids, truth.best, k).mean(axis=1))
 

@@ -20,13 +20,11 @@ from shortlist.kernels.lists import MOST_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan
 from shortlist_models.full import FullSoftmax
 
-from .effort import EFFORT_DEPTHS, Outcomes, Weights, fit_looks
+from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, fit_looks
 
 LIST_ROWS = 200  # contexts, each with a list of every kind
 MAX_LIST_LOGITS = 1 << 25  # of all of them: fewer contexts of layers of millions of classes
 MIN_PERMITTED = MOST_LISTED + 1  # a search scores all of fewer permitted classes
-UNWEIGHTED = ((0.0,) * (EFFORT_FEATURES + 1),) * 2  # log-odds of 0 after every look
-NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 
 Random = np.random.Generator
 
@@ -128,7 +126,8 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
         return None
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
     looks = list_looks(plan.settings, k, plan.order.size)[:LIST_LOOKS]
-    search = plan.prepare_search(k)(looks, weights=UNWEIGHTED, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
+    unweighted = (UNWEIGHTED,) * len(looks)
+    search = plan.prepare_search(k)(looks, weights=unweighted, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
     result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None
     if result.risk[0] > SURE_MISS:

@@ -175,8 +175,7 @@ class GroupedPlan(Plan):
             weights = effort[1:LIST_LOOKS] * len(looks) if is_alone else effort[: len(looks)]
             # for more classes nothing tells what was missed
             some = slice(None) if k <= MAX_EFFORT_K else slice(0 if restricts else 1, LIST_LOOKS)
-            make = partial(make, list_weights=settings.list_effort, list_looks=LIST_LOOKS)
-            make = partial(make, ban_weights=ban_effort)
+            make = partial(make, list_weights=settings.list_effort, ban_weights=ban_effort, list_looks=LIST_LOOKS)
             return make(looks[some], weights=weights[some])
         if self.is_wide(k):  # the first look gives the normaliser, the same for every such k
             first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)

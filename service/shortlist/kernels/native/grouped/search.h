@@ -122,8 +122,8 @@ static int has_ban_weights(const struct row_search *row) {
 /* What the log-odds of a miss by a look are computed with, whatever is banned. */
 static const float *find_weights(const struct row_search *row, int64_t number) {
     const struct grouped_search *search = row->search;
-    int is_narrowed = row->lists && !is_chance(row) && !are_bans_counted(row) && !is_nearly_free(row);
-    if (is_narrowed && number == search->list_looks - 1) return search->list_weights;
+    int is_restricted = row->lists && !is_chance(row) && !are_bans_counted(row) && !is_nearly_free(row);
+    if (is_restricted && number == search->list_looks - 1) return search->list_weights;
     return search->weights + number * (EFFORT_FEATURES + 1);
 }
 
