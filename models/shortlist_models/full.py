@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .products import multiply_rows
+
 
 class FullSoftmax(nn.Module):
     """p(class | h) = softmax(logits). weight: W [V, d]. bias: b [V] or None.
@@ -41,7 +43,7 @@ class FullSoftmax(nn.Module):
 
     def logits(self, contexts: Tensor) -> Tensor:
         """Contexts [B, d] -> logits [B, V]."""
-        products = contexts @ self.weight.T
+        products = multiply_rows(contexts, self.weight)
         return self.finish(products if self.bias is None else products + self.bias)
 
     def finish(self, products: Tensor, ids: Tensor | None = None) -> Tensor:

@@ -25,7 +25,9 @@ MAX_ODD_LEVEL = 3  # 2 bits hold -3, -1, 1 and 3
 CLIP_SHARES = (0.85, 0.7, 0.6, 0.5, 0.42, 0.35, 0.3, 0.25)  # of a row's largest number: scales that are tried
 TAIL_SHIFT_STEPS = 41
 MOMENT_CHUNK_ROWS = 1 << 16  # contexts whose second moments are summed at once, in float64
-CHUNK_CLASSES = 1 << 16  # rows of a weight that are decomposed, rounded or multiplied at once
+CHUNK_CLASSES = 1 << 16  # rows of a weight that are decomposed at once
+ROUNDED_CLASSES = 1 << 11  # that are rounded at once: few enough that they stay in a processor's cache
+MULTIPLIED_CLASSES = 1 << 13  # whose integers are multiplied at once, for the same reason
 
 
 class Basis(NamedTuple):
@@ -68,14 +70,15 @@ def decompose_weighted(weight: Tensor, factor: Tensor, width: int) -> Basis:
     """
     gram = torch.zeros_like(factor)
     for rows in torch.split(weight, CHUNK_CLASSES):
-        product = rows.double() @ factor
-        gram += product.T @ product
-    eigenvalues, directions = torch.linalg.eigh(gram)
+        part = rows.double()
+        gram += part.T @ part
+    eigenvalues, directions = torch.linalg.eigh(factor.T @ gram @ factor)
     directions = directions.flip(1)[:, :width]
     projection = torch.linalg.solve(factor.T, directions)
+    change = factor @ directions
     preview = weight.new_empty(len(weight), directions.shape[1], dtype=torch.float32)
     for rows, part in zip(torch.split(weight, CHUNK_CLASSES), torch.split(preview, CHUNK_CLASSES), strict=True):
-        part.copy_(rows.double() @ factor @ directions)
+        part.copy_(rows.double() @ change)
     singular_values = eigenvalues.flip(0).clamp(min=0).sqrt()
     return Basis(preview, projection.float().contiguous(), singular_values.float())
 
@@ -93,8 +96,8 @@ def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
 def pack_rows(values: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
     """The rows `order` [n] of `values` [V, m] as of `quantize_rows`, but in int8 [n, m], a chunk at a time."""
     codes, scale = torch.empty(len(order), values.shape[1], dtype=torch.int8), torch.empty(len(order), 1)
-    for start in range(0, len(order), CHUNK_CLASSES):
-        part = slice(start, start + CHUNK_CLASSES)
+    for start in range(0, len(order), ROUNDED_CLASSES):
+        part = slice(start, start + ROUNDED_CLASSES)
         integers, scale[part] = quantize_rows(values[order[part]])
         codes[part] = integers.to(torch.int8)
     return codes, scale
@@ -103,8 +106,8 @@ def pack_rows(values: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
 def multiply_integers(levels: Tensor, codes: Tensor) -> Tensor:
     """Products [B, m] of float32 `levels` [B, n] with int8 `codes` [m, n], which are float32 a chunk at a time."""
     products = levels.new_empty(len(levels), len(codes))
-    for start in range(0, len(codes), CHUNK_CLASSES):
-        part = slice(start, start + CHUNK_CLASSES)
+    for start in range(0, len(codes), MULTIPLIED_CLASSES):
+        part = slice(start, start + MULTIPLIED_CLASSES)
         products[:, part] = levels @ codes[part].float().T
     return products
 

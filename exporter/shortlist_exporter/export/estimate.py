@@ -16,8 +16,9 @@ from .request import Request
 
 BASE_BYTES = 1 << 30  # interpreter, libraries, and the logits of a chunk of contexts
 HEAD_WEIGHTS = 0.6  # int8 rows, previews and their tables, in sizes of the weights
-CROSSOVER_ROWS = 3_600  # contexts that dense answers while both are timed: 7 times up to 128 rows, and twice that
-CERTIFICATE_ROWS = 600  # contexts whose logits take as long as the certificate
+CROSSOVER_ROWS = 2_400  # contexts whose logits take as long as all that is timed beside dense
+CERTIFICATE_ROWS_PER_DIM = 6  # and as long as the certificate: products in float64
+REPORT_ROWS = 3_000
 TIMED_ROWS, TIMED_CLASSES = 64, 1 << 15
 SHORT_SECONDS = 90.0  # an export that takes less is said to take about a minute
 
@@ -45,7 +46,8 @@ def estimate_export(dense: Dense, contexts: Contexts, request: Request) -> Estim
     if fit_rows is None:
         return Estimate(memory, None)
     rows = fit_rows + 2 * len(contexts.contexts) // HELD_OUT_FRACTION
-    rows += CERTIFICATE_ROWS * request.certificate + CROSSOVER_ROWS * (request.keep_dense and request.fallback)
+    rows += CERTIFICATE_ROWS_PER_DIM * dense.dim * request.certificate + REPORT_ROWS * request.report
+    rows += CROSSOVER_ROWS * (request.keep_dense and request.fallback)
     return Estimate(memory, rows * dense.classes * time_logit(dense))
 
 

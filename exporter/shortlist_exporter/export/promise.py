@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from shortlist.bundle.manifest import MANIFEST_FILE, Manifest
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
@@ -28,6 +29,7 @@ from .truth import find_truth
 
 CALIBRATION_ROWS = 500  # at least, as far as they are at most half of the fit rows
 MIN_CALIBRATION_ROWS = 200  # fewer say too little of rare misses
+MAX_CALIBRATION_LOGITS, LEAST_CALIBRATION_ROWS = 1 << 28, 1_000  # so many logits, or rows, are as many as are needed
 NO_PROMISE = (
     f"no promise of precision was made: it takes {2 * MIN_CALIBRATION_ROWS} different contexts beside those held out, "
     "of which half calibrate it, compiled loops, and a layer that is not so small that graphs hold it"
@@ -65,7 +67,10 @@ def keep_promise(
     calibration: Contexts | None,
     progress: Progress,
 ) -> Manifest:
-    """The draft with effort by the row, fitted to `calibration`; as it is without, and where graphs must answer."""
+    """The draft with effort by the row, fitted to `calibration`; as it is without, and where graphs must answer.
+
+    calibration: contexts in random order, of which no more than a large layer can afford are used.
+    """
     if calibration is None:
         return draft
     (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
@@ -73,7 +78,9 @@ def keep_promise(
     if not isinstance(plan, GroupedPlan) or plan.compiled is None:
         return draft
     progress("effort", 0, 1)
-    truth = find_truth(dense, calibration, min(max(EFFORT_DEPTHS) + MOST_BANNED, draft.classes), progress)
+    most = max(LEAST_CALIBRATION_ROWS, MAX_CALIBRATION_LOGITS // draft.classes)
+    some = select_rows(calibration, np.arange(min(most, len(calibration.contexts))))
+    truth = find_truth(dense, some, min(max(EFFORT_DEPTHS) + MOST_BANNED, draft.classes), progress)
     settings = calibrate_effort(plan, dense, truth, request)
     return draft.model_copy(update={"settings": settings})
 

@@ -11,6 +11,7 @@ from shortlist.core.results import DoubleArray
 BOUND_BASIS_RIDGE_SHARE = 1e-3  # of the mean variance of a context's component, added to every direction
 MIN_EIGENVALUE_SHARE = 1e-6  # of the largest eigenvalue: directions that no row uses
 GRAM_CHUNK_CLASSES = 8192
+GRAM_SAMPLE_ROWS = 65_536  # that choose the basis: any basis is right, a good one is fast
 COMMON_SAMPLE_ROWS = 32_768  # that choose what is taken off all rows: any row is right
 UNIT, DOUBLE_UNIT = 2.0**-24, 2.0**-53  # roundoff of float32 and of float64
 
@@ -37,9 +38,9 @@ def balance_basis(weight: Floats, common: Floats, centred: DoubleArray, seed: in
         np.trace(covariance) / dim or 1.0
     )  # contexts that are all the same prefer no direction
     factor = np.linalg.cholesky(covariance + ridge * np.eye(dim))
-    gram = np.zeros((dim, dim))
-    for start in range(0, len(weight), GRAM_CHUNK_CLASSES):
-        rows = weight[start : start + GRAM_CHUNK_CLASSES].astype(np.float64) - common
+    sample, gram = weight[:: -(-len(weight) // GRAM_SAMPLE_ROWS)], np.zeros((dim, dim))
+    for start in range(0, len(sample), GRAM_CHUNK_CLASSES):
+        rows = sample[start : start + GRAM_CHUNK_CLASSES].astype(np.float64) - common
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows /= np.where(norms > 0, norms, 1.0)
         gram += rows.T @ rows

@@ -29,7 +29,8 @@ TAIL_FIT_ROWS = 4_000  # contexts that calibrate the tail
 TAIL_FIT_LOGITS = TAIL_FIT_ROWS << 18  # over all classes: of more than 262,144, fewer contexts calibrate it
 MIN_TAIL_FIT_ROWS, TAIL_FIT_ROWS_PER_DIM = 1_000, 8
 TERM_FIT_ROWS = 64_000  # and one of terms
-GROUPING_ROWS, TAIL_PASSES = 2_500, 4  # how long groups take, and a context of the tail, in logits of all classes
+# How long groups take, a context of the tail, and what keeps a promise, in logits of all classes.
+GROUPING_ROWS, TAIL_PASSES, PROMISE_ROWS = 6_000, 2, 15_000
 INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 columns are a multiple
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
@@ -68,7 +69,7 @@ class GroupedMethod(DenseMethod):
     ways_to_find_more = "use a larger opened, candidates or promise, as in --set promise=0.999"
 
     def count_fit_rows(self, dense: Dense, rows: int) -> int:
-        return GROUPING_ROWS + TAIL_PASSES * min(count_tail_rows(dense), rows)
+        return GROUPING_ROWS + TAIL_PASSES * min(count_tail_rows(dense), rows) + PROMISE_ROWS
 
     def fit(
         self, dense: Dense, contexts: FloatArray, options: dict[str, str], seed: int, progress: Progress = quiet

@@ -22,7 +22,7 @@ from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, 
 
 MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
 SEARCHES_PER_DEPTH = 1_200
-MAX_OPENED = 1 << 26  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
+MAX_OPENED = 60_000_000  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
 # Added to a first look's estimate beside what every estimate has. At text that the head was not fitted on, first looks
 # miss what comes after a row's best classes 3 to 6 times as often as at text that it was where few are asked for, and
 # 1.4 times where many are; later looks about as often (seven kinds, docs/log/looks.md).

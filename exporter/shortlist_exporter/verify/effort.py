@@ -24,7 +24,7 @@ from shortlist.plans.grouped import GroupedPlan
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans
 WIDEST_LOOK_ROWS = 2_000  # that the widest look is fitted to at most: it takes several times as long as the others
-MAX_WIDEST_OPENED = 1 << 27  # classes that it opens at all of them: fewer rows of larger layers
+MAX_WIDEST_OPENED = 100_000_000  # classes that it opens at all of them: fewer rows of larger layers
 UNWEIGHTED = (0.0,) * (EFFORT_FEATURES + 1)  # of a look: log-odds of 0 after it
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 RIDGE = 0.5  # of the weights of normalised features

@@ -19,10 +19,12 @@ from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
 from shortlist.kernels.lists import MOST_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan
 from shortlist_models.full import FullSoftmax
+from shortlist_models.products import multiply_rows
 
 from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, fit_looks
 
 LIST_ROWS = 200  # contexts, each with a list of every kind
+RANKED_ROWS = 8  # of which all classes are ranked at once
 MAX_LIST_LOGITS = 1 << 25  # of all of them: fewer contexts of layers of millions of classes
 MIN_PERMITTED = MOST_LISTED + 1  # a search scores all of fewer permitted classes
 
@@ -93,7 +95,8 @@ def fit_list_effort(plan: GroupedPlan, dense: FullSoftmax, contexts: FloatArray,
     random = np.random.default_rng(seed)
     count = min(LIST_ROWS, len(contexts), max(1, MAX_LIST_LOGITS // classes))
     rows = contexts[np.sort(random.choice(len(contexts), count, replace=False))]
-    ranked = (rank_classes(plan, dense, rows[i : i + 1], random) for i in range(count))
+    parts = np.split(rows, range(RANKED_ROWS, count, RANKED_ROWS))
+    ranked = (row for part in parts for row in rank_classes(plan, dense, part, random))
     depths = [k for k in EFFORT_DEPTHS if k <= plan.max_k]
     outcomes = (
         search_permitted(plan, row, make_list(row, random), int(random.choice(depths)))
@@ -104,19 +107,21 @@ def fit_list_effort(plan: GroupedPlan, dense: FullSoftmax, contexts: FloatArray,
 
 
 @torch.no_grad()
-def rank_classes(plan: GroupedPlan, dense: FullSoftmax, context: FloatArray, random: Random) -> RankedRow:
-    """The context [1, d] with the orders of its classes."""
-    order = sort_classes(plan, dense.logits(torch.from_numpy(context))[0])
+def rank_classes(plan: GroupedPlan, dense: FullSoftmax, contexts: FloatArray, random: Random) -> list[RankedRow]:
+    """Every context of [n, d] with the orders of its classes."""
+    orders = sort_classes(plan, dense.logits(torch.from_numpy(contexts)))
     like_any, like_best = (
-        sort_classes(plan, dense.weight @ dense.weight[int(like)]) for like in (random.choice(plan.order), order[0])
+        sort_classes(plan, multiply_rows(dense.weight[torch.from_numpy(like)], dense.weight))
+        for like in (random.choice(plan.order, len(contexts)), orders[:, 0])
     )
-    return RankedRow(context, order, like_any, like_best)
+    ranks = zip(contexts[:, None], orders, like_any, like_best, strict=True)
+    return [RankedRow(*row) for row in ranks]
 
 
 def sort_classes(plan: GroupedPlan, scores: torch.Tensor) -> IdArray:
-    """The plan's classes by scores [V], largest first."""
-    order: IdArray = scores.argsort(descending=True, stable=True).numpy()
-    return order[np.isin(order, plan.order)] if plan.order.size < order.size else order
+    """The plan's m classes by scores [n, V], largest first: [n, m]."""
+    order: IdArray = scores.argsort(dim=1, descending=True, stable=True).numpy()
+    return order[np.isin(order, plan.order)].reshape(len(order), -1) if plan.order.size < order.shape[1] else order
 
 
 def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: int) -> Outcomes | None:

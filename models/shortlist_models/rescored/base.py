@@ -105,12 +105,13 @@ class RescoredSoftmax(nn.Module):
     def measure_masses(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """Contexts [B, d] -> logs [B] of the sum of exp(logit) over the candidates, and [B] over all other classes."""
         logits = self.dense.logits(contexts)  # by id: their order changes no sum
-        inside = logits.new_empty(len(logits))
+        inside, outside = logits.new_empty(2, len(logits))
         for row, positions in enumerate(self.choose_candidates(contexts)):
             ids = self.order[positions]
             inside[row] = logits[row, ids].logsumexp(dim=0)
             logits[row, ids] = -torch.inf
-        return inside, logits.logsumexp(dim=1)
+            outside[row] = logits[row].logsumexp(dim=0)
+        return inside, outside
 
     def measure_best(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
         """The same over the best `full_view` classes, and over all other classes."""

@@ -24,6 +24,7 @@ from torch import Tensor
 from shortlist_models.full import FullSoftmax
 from shortlist_models.svd import (
     CHUNK_CLASSES,
+    ROUNDED_CLASSES,
     Basis,
     compute_second_moment,
     multiply_integers,
@@ -167,8 +168,8 @@ class GroupedSoftmax(RescoredSoftmax):
         self.preview, self.scale = torch.empty(classes, wide, dtype=torch.int8), torch.empty(classes, 1)
         self.fine, self.fine_scale = torch.empty(classes, width - wide, dtype=torch.int8), torch.empty(classes, 1)
         errors = torch.empty(classes)
-        for start in range(0, classes, CHUNK_CLASSES):
-            part = slice(start, start + CHUNK_CLASSES)
+        for start in range(0, classes, ROUNDED_CLASSES):
+            part = slice(start, start + ROUNDED_CLASSES)
             columns = change.change_preview(basis.preview[self.order[part]])
             preview, self.scale[part] = quantize_rows(columns[:, :wide])
             fine, self.fine_scale[part] = quantize_two_bits(columns[:, wide:])

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from shortlist_exporter.export import export, promise
 from shortlist_exporter.export.promise import split_calibration
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import find_method
 
-from tests.support.layers import make_contexts
+from tests.support.heads.grouped import DIM, PROMISE_CLASSES, PROMISE_OPTIONS, promise_contexts
+from tests.support.layers import make_contexts, make_dense
 
 
 @pytest.mark.parametrize("sizes", [(1, 1800, 200), (10, 440, 100), (1, 3000, 500)])
@@ -41,3 +43,17 @@ def test_a_kind_of_few_documents_is_not_always_kept_from_the_fit():
     given = replace(make_contexts(2100), documents=documents, kinds=kinds)
     fits = [split_calibration(find_method("grouped"), given, Request("grouped", seed=seed))[0] for seed in range(20)]
     assert {"rare" in fit.kind_rows for fit in fits} == {True, False}
+
+
+def test_a_large_layer_is_calibrated_on_as_many_contexts_as_are_enough(tmp_path, monkeypatch):
+    monkeypatch.setattr(promise, "MAX_CALIBRATION_LOGITS", 0)
+    monkeypatch.setattr(promise, "LEAST_CALIBRATION_ROWS", 230)
+    totals: dict[int, None] = {}  # of contexts that got exact answers, in turn
+
+    def note(stage: str, done: int, total: int) -> None:
+        if stage == "exact answers":
+            totals[total] = None
+
+    request = Request(method="grouped", options=PROMISE_OPTIONS, report=False)
+    export(make_dense(PROMISE_CLASSES, DIM), promise_contexts, tmp_path / "a" / "1", request, note)
+    assert list(totals) == [230, 800]  # those that calibrate, of a tenth of the fit rows, and those held out

@@ -10,6 +10,7 @@ from shortlist_exporter.verify.list_effort import (
     RankedRow,
     draw_size,
     fit_list_effort,
+    rank_classes,
     search_permitted,
 )
 
@@ -26,6 +27,16 @@ def row():
     random = np.random.default_rng(1)
     order = np.argsort(-logits_of(dense, contexts[:1])[0], kind="stable")
     return RankedRow(contexts[:1], order, random.permutation(order), random.permutation(order))
+
+
+def test_every_context_is_ranked_by_its_own_logits_and_its_best_class(promise_head):
+    rows = rank_classes(promise_head.plan, dense.module, contexts[:5], np.random.default_rng(0))
+    assert [row.context.tolist() for row in rows] == contexts[:5, None].tolist()
+    for row, logits in zip(rows, logits_of(dense, contexts[:5]), strict=True):
+        assert np.unique(row.order).size == PROMISE_CLASSES
+        np.testing.assert_allclose(logits[row.order], -np.sort(-logits), rtol=1e-5)
+        likeness = dense.weight @ dense.weight[row.order[0]]
+        np.testing.assert_allclose(likeness[row.like_best], -np.sort(-likeness), rtol=1e-5, atol=1e-6)
 
 
 def test_sizes_are_as_often_small_as_large():

@@ -10,6 +10,7 @@ from shortlist_exporter.core.torch_scores import rank_by_module
 from shortlist_exporter.core.types import Cost
 from shortlist_exporter.graphs import certificate
 from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.report.measure.answers import answer_sample
 from shortlist_exporter.report.measure.comparison import compare_plans
 from shortlist_exporter.report.measure.samples import read_calibration
 from shortlist_exporter.verify.quality import (
@@ -84,7 +85,8 @@ def test_equal_rows_are_each_other_s_hits(tmp_path, method, options):
     assert [share.mean for share in result.precision.values()] == [1, 1, 1]
     assert result.order_kept == 1
     assert read_calibration(head, Bundle(head.folder)).truth is not None
-    points, _, _ = compare_plans(head, read_calibration(head, Bundle(head.folder)))
+    sample = read_calibration(head, Bundle(head.folder))
+    points, _, _ = compare_plans(head, sample, answer_sample(head, head.plan, sample))
     assert points[0].precision == {1: 1, 5: 1, 10: 1}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,12 @@ class Answers:
     def true(self) -> npt.NDArray[np.int64] | None:
         """The exact best ids [n, m]."""
         return None if self.truth is None else self.truth.ids
+
+    def first_rows(self, rows: int) -> Answers:
+        """The answers to the first `rows` contexts."""
+        tops = {k: top.slice(0, rows, k) for k, top in self.tops.items()}
+        truth = None if self.truth is None else self.truth.first_rows(rows)
+        return replace(self, contexts=self.contexts[:rows], tops=tops, truth=truth)
 
     def mark_hits(self, k: int) -> npt.NDArray[np.bool_]:
         """[n, k]: whether each of the true k best is among those that a request for k returned."""

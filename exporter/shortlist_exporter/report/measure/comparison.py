@@ -19,7 +19,8 @@ from .samples import Sample
 from .variants import make_variants
 
 THIS_HEAD = "this head"
-SHARED_ROWS = 1024  # on which every query-time option is compared
+SHARED_ROWS, LEAST_SHARED_ROWS = 1024, 256  # at most and least, on which every query-time option is compared
+SHARED_LOGITS = 1 << 26  # of all their classes: fewer rows of larger layers
 REPORT_TIMED_K = 5  # classes asked for while timing
 SINGLE_SECONDS = 2.0  # of timing single rows
 TIMED_BATCHES = (8, 32)  # rows
@@ -27,20 +28,30 @@ BATCH_SECONDS = 0.5  # of timing one of them
 BLOCK_ROWS = 20  # of one contender before the next has its turn
 
 
-def compare_plans(head: Head, sample: Sample) -> tuple[list[Point], dict[int, float], int]:
-    """This head, its options and the dense head on the same rows; times over dense's by batch; rows timed."""
-    shared_sample = first_rows(sample, SHARED_ROWS)
-    plans = {THIS_HEAD: head.plan} | make_variants(head, shared_sample.contexts)
+def compare_plans(head: Head, sample: Sample, own: Answers) -> tuple[list[Point], dict[int, float], int]:
+    """This head, its options and the dense head on the same rows; times over dense's by batch; rows timed.
+
+    own: this head's answers to the sample.
+    """
+    rows = count_shared_rows(head, sample)
+    shared_sample, variants = first_rows(sample, rows), make_variants(head, sample.contexts[:rows])
     dense = head.dense if head.dense is not head.plan else None
-    calls = {label: make_call(head, plan) for label, plan in (plans | ({"dense": dense} if dense else {})).items()}
+    plans = {THIS_HEAD: head.plan} | variants | ({"dense": dense} if dense else {})
+    calls = {label: make_call(head, plan) for label, plan in plans.items()}
     times = time_calls(calls, shared_sample.contexts, 1, block=count_block_calls(1), max_seconds=SINGLE_SECONDS)
-    answers = {label: answer_sample(head, plan, shared_sample) for label, plan in plans.items()}
+    answers = {THIS_HEAD: own.first_rows(rows)}
+    answers |= {label: answer_sample(head, plan, shared_sample) for label, plan in variants.items()}
     candidates = float(answers[THIS_HEAD].top.scored.mean())
     points = [make_point(head, label, one, times, candidates) for label, one in answers.items()]
-    rows = times[THIS_HEAD].seconds.size
+    timed = times[THIS_HEAD].seconds.size
     if dense is None:
-        return points, {}, rows
-    return [*points, make_dense_point(head, times, sample)], compare_batches(calls, sample.contexts, times), rows
+        return points, {}, timed
+    return [*points, make_dense_point(head, times, sample)], compare_batches(calls, sample.contexts, times), timed
+
+
+def count_shared_rows(head: Head, sample: Sample) -> int:
+    """How many of the sample's rows every query-time option answers."""
+    return min(len(sample.contexts), SHARED_ROWS, max(LEAST_SHARED_ROWS, SHARED_LOGITS // head.manifest.classes))
 
 
 def first_rows(sample: Sample, rows: int) -> Sample:

@@ -21,7 +21,7 @@ from shortlist_exporter.records.report import (
 )
 
 from .answers import Answers, Namer, answer_sample
-from .comparison import SHARED_ROWS, compare_plans
+from .comparison import compare_plans, count_shared_rows
 from .parts import measure_parts
 from .samples import Sample
 
@@ -38,11 +38,11 @@ MIN_DOCUMENT_ROWS = 10  # for a precision of its own
 def measure_sample(head: Head, sample: Sample) -> tuple[SampleFigures, Domain]:
     """Every figure of the sample, times included; and the sample as a domain, not yet held against a promise."""
     answers, name = answer_sample(head, head.plan, sample), Namer(head.labels)
-    points, times, timed_rows = compare_plans(head, sample)
+    points, times, timed_rows = compare_plans(head, sample, answers)
     figures = SampleFigures(
         sample=sample.name,
         rows=len(sample.contexts),
-        shared_rows=min(len(sample.contexts), SHARED_ROWS),
+        shared_rows=count_shared_rows(head, sample),
         timed_rows=timed_rows,
         threads=head.threads,
         device=head.device,

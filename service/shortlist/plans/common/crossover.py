@@ -10,7 +10,8 @@ import numpy as np
 from shortlist.core.results import FloatArray
 
 CROSSOVER_ROWS = (1, 2, 4, 8, 16, 32, 64, 128)  # numbers of rows that are tried
-CROSSOVER_CALLS = 7  # timed for each of them
+CROSSOVER_CALLS, LEAST_CALLS = 7, 3  # timed of each side for each of them: fewer of slow ones
+CROSSOVER_SECONDS = 1.0  # after which no more than the least are timed
 MIN_CROSSOVER_ROWS = 2  # a single row is always the head's: else what was measured would never answer
 ALWAYS_SLOWER = (
     "dense is faster than this head at every number of rows on this machine, so it answers all requests "
@@ -41,11 +42,11 @@ def keep_single_rows(crossover: int | None) -> int | None:
 
 def dense_wins(run_plan: Run, run_dense: Run, contexts: FloatArray) -> bool:
     """Whether the median of interleaved calls on the same rows is no longer for dense than for the plan."""
-    plan_seconds, dense_seconds = [], []
-    for _ in range(CROSSOVER_CALLS):
-        plan_seconds.append(time_call(run_plan, contexts))
-        dense_seconds.append(time_call(run_dense, contexts))
-    return float(np.median(dense_seconds)) <= float(np.median(plan_seconds))
+    seconds: list[tuple[float, float]] = []
+    while len(seconds) < LEAST_CALLS or (len(seconds) < CROSSOVER_CALLS and np.sum(seconds) < CROSSOVER_SECONDS):
+        seconds.append((time_call(run_plan, contexts), time_call(run_dense, contexts)))
+    plan_seconds, dense_seconds = np.median(seconds, axis=0)
+    return bool(dense_seconds <= plan_seconds)
 
 
 def time_call(run: Run, contexts: FloatArray) -> float:
