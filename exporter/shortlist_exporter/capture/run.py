@@ -60,7 +60,7 @@ def capture_windows(
     """Write what `capture` does, of windows that are cut already."""
     columns = make_columns(windows)
     digests = [hashlib.sha256(values.tobytes()).hexdigest() for values in columns.values()]
-    key = compute_key(model, windows.tokens[:, 0].tolist(), digests, windows.length, dtype)
+    key = compute_key(model, windows.tokens[:, 0].tolist(), digests, windows.kinds, windows.length, dtype)
     batches = partial(run_model, model, windows, batch)
     source = Source(key, columns, lambda first: batches(first // windows.length), windows.kinds)
     return write_contexts(model, source, out, dtype, progress, notice)

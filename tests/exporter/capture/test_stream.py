@@ -3,6 +3,7 @@ import torch
 from shortlist.errors import BadInput, ShortlistError
 from shortlist_exporter.capture.run import capture
 from shortlist_exporter.capture.texts import Text
+from shortlist_exporter.inputs.sources import load_contexts
 
 from .tiny import StopCapture, stop_after
 
@@ -35,6 +36,26 @@ def test_what_became_of_earlier_work_is_notified(tmp_path, model, text):
         f"continuing after {3 * WINDOW} contexts of an earlier run",
         "an earlier run had other arguments: starting again",
     ]
+
+
+def test_a_text_of_another_name_is_no_continuation(tmp_path, model, text):
+    out, other, notices = tmp_path / "c.safetensors", tmp_path / "t.txt", []
+    long = text.rename(tmp_path / f"{'long' * 8}.txt")  # its header takes more bytes
+    with pytest.raises(StopCapture):
+        capture(model, [Text(long)], out, window=WINDOW, batch=1, progress=stop_after(2 * WINDOW + 1))
+    long.rename(other)
+    capture(model, [Text(other)], out, window=WINDOW, notice=notices.append)
+    capture(model, [Text(other)], tmp_path / "whole.safetensors", window=WINDOW)
+    assert notices == ["an earlier run had other arguments: starting again"]
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_a_finished_capture_of_a_text_of_another_name_is_made_again(tmp_path, model, text):
+    out, other = tmp_path / "c.safetensors", tmp_path / "other.txt"
+    capture(model, [Text(text)], out, window=WINDOW)
+    text.rename(other)
+    capture(model, [Text(other)], out, window=WINDOW)
+    assert list(load_contexts(out).kinds) == ["other"]
 
 
 def test_a_state_too_large_for_float16(tmp_path, model, text, monkeypatch):
