@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,14 +83,17 @@ class Fits:
         return self.cache.key("fit", self.data, build.method, build.options, rows, self.keep_dense)
 
     def find(self, build: Build, rows: int) -> Fit | None:
-        """A fit of this search or, from the cache, of an earlier one; None where there is none."""
+        """A fit of this search or, from the cache, of an earlier one; None where there is none, or none whole."""
         key = self.key(build, rows)
-        path = self.cache.folder / key / ABOUT_FILE
-        if key in self.new_fits or not path.is_file():
+        folder = self.cache.folder / key
+        if key in self.new_fits or not (folder / ABOUT_FILE).is_file():
             return self.new_fits.get(key)
-        about = About.model_validate_json(path.read_bytes())
-        cost = Cost(macs=about.cost_macs, bytes=about.cost_bytes)
-        return Fit(build, rows, self.cache.folder / key, cost, about.seconds)
+        try:
+            about = About.model_validate_json((folder / ABOUT_FILE).read_bytes())
+        except ValueError:  # it did not reach the disk whole, as where power was lost
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        return Fit(build, rows, folder, Cost(macs=about.cost_macs, bytes=about.cost_bytes), about.seconds)
 
     def fit(self, build: Build, rows: int, progress: Progress) -> Fit:
         """The head of `build` fitted on `rows` rows; raises BadInput on options that do not fit the layer."""
