@@ -22,7 +22,7 @@ from shortlist.errors import BadInput
 
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.estimate import estimate_export
-from shortlist_exporter.export.like import load_like_layer, make_like_request
+from shortlist_exporter.export.like import load_like_layer, make_like_request, rename_classes
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.class_lists import load_set, load_texts
@@ -183,12 +183,14 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
     if args.method is not None:
         raise BadInput("--like takes the method of that bundle: leave --method out")
     like = make_like_request(model)
+    if request.names is not None:
+        like = rename_classes(like, request.names)
     return replace(
         like,
         options=like.options | request.options,
         promise=like.promise | request.promise,
         labels=request.labels or like.labels,
-        names=request.names or like.names,
+        names=like.names,
         sets=like.sets | request.sets,
         keep_dense=like.keep_dense and request.keep_dense,
         fallback=like.fallback and request.fallback,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names, make_path, read_set
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
+from shortlist.core.results import NO_CLASS
 from shortlist.errors import BadInput
 
 from shortlist_exporter.inputs.formats.base import Array
@@ -38,6 +41,21 @@ def make_like_request(bundle: Bundle) -> Request:
     folder = bundle.folder / SETS_FOLDER
     sets = {name: read_set(make_path(folder, name)) for name in list_set_names(folder)}
     return Request(method=manifest.method, seed=manifest.seed, labels=labels, names=names, sets=sets, **fields)
+
+
+def rename_classes(request: Request, names: Names) -> Request:
+    """The request for a layer whose classes have these names: labels and sets follow the names that it had, if any.
+
+    A class with a name that is new is in no set, and gets its name as its label.
+    """
+    if request.names is None:
+        return replace(request, names=names)
+    texts = [str(text) for text in names.read(np.arange(names.classes.size))]
+    old, labels = request.names.find(texts), request.labels
+    if labels is not None:
+        labels = [text if i == NO_CLASS else labels[i] for i, text in zip(old.tolist(), texts, strict=True)]
+    sets = {name: np.flatnonzero(np.isin(old, ids)) for name, ids in request.sets.items()}
+    return replace(request, names=names, labels=labels, sets=sets)
 
 
 def load_like_layer(bundle: Bundle) -> Dense:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
@@ -130,3 +131,18 @@ def test_sets_are_written_and_made_again(tmp_path):
     rows = make_contexts(rows=4, seed=5).contexts
     np.testing.assert_array_equal(head.topk(rows, 2, within="few").ids, head.topk(rows, 2, allow=[3, 9]).ids)
     assert make_like_request(Bundle(head.folder)).sets["few"].tolist() == [3, 9]
+
+
+def test_labels_and_sets_follow_the_names_of_another_layer(tmp_path):
+    names = [f"item-{i}" for i in range(300)]
+    texts = {"names": Names.make(names), "labels": [f"word {i}" for i in range(300)]}
+    head = make_head(tmp_path, make_dense(), method="full", options={}, sets={"few": np.array([9, 3])}, **texts)
+    np.save(tmp_path / "w.npy", make_dense(200, seed=4).weight)
+    (tmp_path / "names").write_text("\n".join([*reversed(names[:199]), "new"]), "utf-8")
+    flags = ("--weights", tmp_path / "w.npy", "--names", tmp_path / "names")
+    result, out = export_like(head.folder, make_contexts().contexts, tmp_path, *flags)
+    assert result.returncode == 0, result.stderr
+    refit = Head(Bundle(out), "cpu", 1)
+    top = refit.topk(make_contexts(rows=4, seed=5).contexts, 2, within="few", names=True)
+    assert set(top.names.ravel()) == {"item-3", "item-9"}
+    assert [refit.labels[i] for i in (0, 198, 199)] == ["word 198", "word 0", "new"]
