@@ -19,6 +19,7 @@ from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_precision, parse_share
 from shortlist.errors import BadInput
+from shortlist.items.records import find_position
 
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.estimate import estimate_export
@@ -49,7 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=parse_natural_int,
         default=0,
         metavar="N",
-        help="the layer holds the changes of the model's items up to this one (default: none)",
+        help="the layer holds the changes of the model's items up to this one "
+        "(default: none, or what the bundle of --like holds if its layer is taken)",
     )
 
 
@@ -201,8 +203,14 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         threads=request.threads,
         report=request.report,
         head=request.head,
-        item_position=request.item_position,
+        item_position=request.item_position or find_held_changes(args, model),
     )
+
+
+def find_held_changes(args: argparse.Namespace, model: Bundle) -> int:
+    """Up to which change of the model's items the layer of its version `model` holds them; 0 of other layers."""
+    is_own = args.weights is None and args.out.parent.name == model.manifest.name
+    return find_position(model.manifest) if is_own else 0
 
 
 def make_bundle_request(args: argparse.Namespace) -> Request:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -146,3 +148,22 @@ def test_labels_and_sets_follow_the_names_of_another_layer(tmp_path):
     top = refit.topk(make_contexts(rows=4, seed=5).contexts, 2, within="few", names=True)
     assert set(top.names.ravel()) == {"item-3", "item-9"}
     assert [refit.labels[i] for i in (0, 198, 199)] == ["word 198", "word 0", "new"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "position"),
+    [
+        ((), 7),
+        (("--item-position", "9"), 9),
+        (("--weights", "w.npy"), None),
+        (("--out", "other/1"), None),  # a model of another name, whose log is another
+    ],
+)
+def test_the_layer_of_a_bundle_holds_the_changes_that_the_bundle_holds(tmp_path, monkeypatch, flags, position):
+    monkeypatch.chdir(tmp_path)
+    np.save("w.npy", make_dense(seed=4).weight)
+    head = make_head(tmp_path, make_dense(), method="full", options={}, item_position=7)
+    result, out = export_like(head.folder, make_contexts().contexts, tmp_path, *flags)
+    assert result.returncode == 0, result.stderr
+    out = Path("other/1") if "--out" in flags else out
+    assert Bundle(out).manifest.provenance.get("item_position") == position
