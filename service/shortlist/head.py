@@ -141,8 +141,8 @@ class Head(SampledHead):
         """The same head, searching otherwise: `head.with_settings(previewed=8192)` looks further.
 
         changes: settings of its plan, from `shortlist.bundle.settings`. The new head shares weights, sessions, loops
-        with this one, which stays as it is and may go on in other threads. Quality, certificate, dense crossover,
-        promise and risk are of the export's settings: fewer classes opened miss more than they say. Raises BadInput.
+        with this one, which stays as it is and may go on in other threads. Quality, certificate and dense crossover are
+        of the export's settings. Raises BadInput, also for a promise that looks are too narrow to keep.
         """
         settings = self.manifest.settings.with_changes(changes)
         self.check_previews(settings, changes)

@@ -22,6 +22,7 @@ LIST_LOOKS = 2  # the same of rows with lists
 MAX_EFFORT_K = 256  # beyond it, every row takes the second look alone, and nothing is estimated
 MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
 EFFORT_WEIGHTS = 15  # of each look: one for every feature, and a constant
+EFFORTS = "effort", "wide_effort", "list_effort", "ban_effort", "wide_ban_effort"  # settings of estimates
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
@@ -150,6 +151,7 @@ class GroupedSettings(PlanSettings):
     """Plan `grouped`."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view", "promise")
+    fitted: ClassVar[tuple[str, ...]] = ("opened", "candidates", "full_view")  # counts whose misses efforts estimate
 
     opened: Count = Field(description="classes in the groups that are opened, previewed by some columns; N at least")
     previewed: Count = Field(description="of those, classes previewed by all columns; half of them at least")
@@ -207,6 +209,21 @@ class GroupedSettings(PlanSettings):
         if self.promise is not None and not self.effort:
             raise ValueError(f"promise={self.promise} has no effort to be kept by: export the head with a promise")
         return self
+
+    def with_changes(self, changes: Mapping[str, Any]) -> Self:
+        """As of `PlanSettings`; narrower counts than `effort` was fitted to are refused with a promise.
+
+        Without one they are taken, and leave no effort: such a search would miss more than it estimates.
+        """
+        other = super().with_changes(changes)
+        narrower = [name for name in self.fitted if getattr(other, name) < getattr(self, name)]
+        if not (self.effort and narrower):
+            return other
+        if other.promise is not None:
+            count, limit = getattr(other, narrower[0]), getattr(self, narrower[0])
+            advice = "set promise=None, too, to search all rows alike"
+            raise BadInput(f"setting {narrower[0]}={count} is under {limit}, to which promises were fitted: {advice}")
+        return other.model_copy(update=dict.fromkeys(EFFORTS, ()))
 
     @property
     def classes_opened(self) -> int:

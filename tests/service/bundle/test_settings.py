@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from shortlist.bundle.settings import (
+    EFFORT_WEIGHTS,
+    LOOKS,
     SETTINGS,
     AdaptiveSettings,
     CascadeSettings,
@@ -15,6 +17,8 @@ from shortlist.bundle.settings import (
 from shortlist.errors import BadInput
 
 GROUPED = GroupedSettings(opened=400, previewed=100, candidates=50, full_view=7, tail_limit=-1.5)
+LOOK = (0.1,) * EFFORT_WEIGHTS
+PROMISED = GROUPED.model_copy(update={"promise": 0.9, "effort": (LOOK,) * LOOKS, "list_effort": LOOK})
 CASCADE = CascadeSettings(candidates=60, full_view=24, margin=0.0, common=100, stride=4, tail_limit=0.0)
 SCREEN = ScreenSettings(probes=2, probe_margin=0.1, dense_margin=0.0, second_stage=False, full_view=0)
 
@@ -48,12 +52,23 @@ def test_changes_give_other_settings():
         (GROUPED, {"previewed": 49}, "setting previewed=49 is under candidates=50: preview more classes"),
         (GROUPED, {"candidates": 6}, "setting candidates=6 is under full_view=7: choose more candidates"),
         (GROUPED, {"opened": 1, "previewed": 1}, "setting previewed=1 is under candidates=50: preview more classes"),
+        (PROMISED, {"opened": 399}, "opened=399 is under 400, to which promises were fitted: set promise=None, too"),
+        (PROMISED, {"full_view": 6, "promise": 0.8}, "full_view=6 is under 7, to which promises were fitted"),
         (CASCADE, {"full_view": 61}, "setting candidates=60 is under full_view=61: choose more candidates"),
     ],
 )
 def test_wrong_changes(settings, changes, sentence):
     with pytest.raises(BadInput, match=sentence):
         settings.with_changes(changes)
+
+
+def test_searches_that_are_narrower_than_their_efforts_keep_no_promise_again():
+    narrow = PROMISED.with_changes({"candidates": 49, "promise": None})
+    assert (narrow.candidates, narrow.promise, narrow.effort, narrow.list_effort) == (49, None, (), ())
+    with pytest.raises(BadInput, match=r"promise=0\.9 has no effort to be kept by"):
+        narrow.with_changes({"candidates": 50, "promise": 0.9})
+    wide = PROMISED.with_changes({"candidates": 90, "opened": 900, "previewed": 90, "promise": None})
+    assert wide.with_changes({"promise": 0.9}).effort == PROMISED.effort
 
 
 def test_numbers_of_numpy_are_numbers():

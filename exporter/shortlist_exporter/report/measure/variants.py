@@ -17,6 +17,7 @@ Changes = dict[str, Any]  # of settings
 Kind = Callable[[Head, FloatArray], dict[str, Changes]]
 
 VARIANT_FACTORS = (0.25, 0.5, 2, 4)  # of how many classes go on
+PROMISE_VARIANTS = (0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
 PROBE_VARIANTS = (2, 3)  # clusters opened
 SECOND_PROBES = (0.1, 0.3)  # shares of rows that open one cluster more
 
@@ -70,12 +71,21 @@ def compute_margins(plan: ScreenPlan, contexts: FloatArray) -> FloatArray:
     return ((two[:, 1] - two[:, 0]) / np.where(size > 0, size, 1)).astype(np.float32)
 
 
+def vary_promise(head: Head, contexts: FloatArray) -> dict[str, Changes]:
+    """Other promises; where there is none, less and more candidates of all rows."""
+    promise = head.manifest.promise
+    if promise is None:
+        return GROUPED_CANDIDATES(head, contexts)
+    return {f"promise {value:g}": {"promise": value} for value in PROMISE_VARIANTS if value != promise}
+
+
 FULL_VIEWS = scale_setting("full_view", "full view {:,}")
 CANDIDATES = "{:,} candidates"
 FAST_CANDIDATES = GROUPED_CANDIDATES_PER_K * max(PRECISION_DEPTHS)  # fewer go a wider, slower way
+GROUPED_CANDIDATES = scale_setting("candidates", CANDIDATES, FAST_CANDIDATES, above="full_view", below="previewed")
 VARIANTS: dict[str, Kind] = {
     "preview": FULL_VIEWS,
     "screen": vary_probes,
     "cascade": scale_setting("candidates", CANDIDATES, above="full_view"),
-    "grouped": scale_setting("candidates", CANDIDATES, FAST_CANDIDATES, above="full_view", below="previewed"),
+    "grouped": vary_promise,
 }

@@ -96,6 +96,13 @@ def test_no_option_of_grouped_takes_the_slow_way(tmp_path):
     assert not any(plan.is_wide(10) for plan in plans.values())
 
 
+def test_options_of_a_promise_are_other_promises(promise_head):
+    plans = make_variants(promise_head, make_contexts(20).contexts)
+    labels = [f"promise {value}" for value in (0.9, 0.95, 0.98, 0.99, 0.995, 0.999)]
+    assert list(plans) == [label for label in labels if label != f"promise {promise_head.manifest.promise}"]
+    assert all(label == f"promise {plan.settings.promise:g}" for label, plan in plans.items())
+
+
 def test_calibration_is_estimated_minus_exact(svd_head, sample):
     answers = answer_sample(svd_head, svd_head.plan, sample)
     top = svd_head.topk_by_plan(sample.contexts, 10)
