@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 from shortlist.core.filters import UNRESTRICTED
-from shortlist.fleet.shards.exchange import Question, pack_question, unpack_answer
+from shortlist.core.results import PlanResult
+from shortlist.fleet.shards.answers import AnswerRules
+from shortlist.fleet.shards.exchange import Question, make_result, pack_question
 from shortlist.fleet.shards.merge import merge_results
 from shortlist.fleet.shards.ranges import cut_classes
 from shortlist.fleet.shards.shard import Shard
@@ -66,14 +68,22 @@ def measure_cost(head: Head, shards: int, bandwidth: float) -> Cost:
     manifest = head.manifest
     classes = manifest.classes * shards
     contexts = make_contexts(CALLS, manifest.dim, seed=2)
-    questions = [pack_question(Question(row[None], K, class_filter=UNRESTRICTED)) for row in contexts]
+    asked = [Question(row[None], K, class_filter=UNRESTRICTED) for row in contexts]
+    questions = [pack_question(question) for question in asked]
     parts = [Shard(head, part) for part in cut_classes(classes, shards)]
     shard_time = time_calls([partial(parts[0].answer, message) for message in questions])
     answers = [part.answer(questions[0]) for part in parts]
-    merge = time_call(lambda: merge_results([unpack_answer(answer) for answer in answers], K))
+    merge = time_call(partial(merge_answers, parts, answers, asked[0]))
     sizes, read = len(questions[0]) * shards + sum(map(len, answers)), count_bytes(head)
     predicted = read / bandwidth * 1e6
     return Cost(manifest.method, classes, shards, read, round(predicted), round(shard_time), round(merge, 1), sizes)
+
+
+def merge_answers(parts: Sequence[Shard], answers: Sequence[bytes], question: Question) -> PlanResult:
+    """What a server that gathers does with the answers of all shards."""
+    rules = [AnswerRules(part.part, part.head.manifest.max_k) for part in parts]
+    read = [rule.read(answer, question) for rule, answer in zip(rules, answers, strict=True)]
+    return merge_results([make_result(arrays) for arrays in read], K)
 
 
 def count_bytes(head: Head) -> int:

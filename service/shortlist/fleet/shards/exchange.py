@@ -106,9 +106,8 @@ def pack_answer(result: PlanResult) -> bytes:
     return save({name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None})
 
 
-def unpack_answer(message: bytes) -> PlanResult:
-    """The classes of a message."""
-    arrays = load(message)
+def make_result(arrays: dict[str, Array]) -> PlanResult:
+    """The classes of the arrays of an answer."""
     ids, logits, log_normalizer, scored = (arrays[name] for name in FIELDS)
     return PlanResult(ids, logits, log_normalizer, scored, arrays.get("weights"))
 
@@ -116,9 +115,3 @@ def unpack_answer(message: bytes) -> PlanResult:
 def pack_logits(logits: FloatArray) -> bytes:
     """Logits [B, m] float32, -inf for classes of other shards, as one message."""
     return save({"logits": np.ascontiguousarray(logits)})
-
-
-def unpack_logits(message: bytes) -> FloatArray:
-    """The logits of a message."""
-    logits: FloatArray = load(message)["logits"]
-    return logits

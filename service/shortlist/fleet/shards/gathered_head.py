@@ -13,6 +13,7 @@ from shortlist.bundle.class_sets import SETS_FOLDER, ClassSets
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
+from shortlist.core.arrays import Array
 from shortlist.core.bias import Bias
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result, find_weakest_normalizer
@@ -20,14 +21,16 @@ from shortlist.errors import NotReady, Unsupported
 from shortlist.head import Head
 from shortlist.plans.common.base import MAX_CALL_ROWS, Plan
 
-from .exchange import Question, pack_question, unpack_answer, unpack_logits
+from .answers import AnswerRules
+from .exchange import Question, make_result, pack_question
 from .merge import merge_results
+from .ranges import ClassRange
 from .shard import open_shard_bundle
 from .shard_list import ShardList
 
 
 class LostShard(NotReady):
-    """A shard that does not answer."""
+    """A shard that does not answer, or not what it was asked."""
 
 
 Ask = Callable[[bytes], Sequence[bytes | LostShard]]  # one message to all shards; what each answers, in their order
@@ -39,9 +42,14 @@ class GatheredPlan(Plan):
     partial: whether the shards that answer do so for all of them; else a lost one is raised.
     """
 
-    def __init__(self, ask: Ask, shares: FloatArray, cut: bytes, *, exact: bool, partial: bool = False) -> None:
-        """shares: [shards] of the classes that each shard has. cut: the digest of the cut that they belong to."""
-        self.ask, self.shares, self.cut, self.exact, self.partial = ask, shares, cut, exact, partial
+    def __init__(
+        self, ask: Ask, shard_list: ShardList, rules: Sequence[AnswerRules], *, exact: bool, partial: bool = False
+    ) -> None:
+        """rules: those of each shard's answers."""
+        self.ask, self.name, self.rules, self.exact, self.partial = ask, shard_list.name, rules, exact, partial
+        self.cut = shard_list.make_cut_digest()
+        sizes = [entry.stop - entry.start for entry in shard_list.shards]
+        self.shares = np.array([size / shard_list.classes for size in sizes], np.float32)
 
     @cached_property
     def tolerant(self) -> GatheredPlan:
@@ -64,13 +72,14 @@ class GatheredPlan(Plan):
         if not len(contexts):
             return empty_result(0, k)
         answers, coverage = self.gather(Question(contexts, k, self.exact, class_filter, bias))
-        result = merge_results([unpack_answer(answer) for answer in answers], k)
+        result = merge_results([make_result(answer) for answer in answers], k)
         result.coverage = coverage
         return pad_classes(result, k)
 
-    def gather(self, question: Question) -> tuple[list[bytes], float]:
-        """The answers of the shards, and the share of classes that they have; raises LostShard."""
-        answers = self.ask(pack_question(question._replace(cut=self.cut)))
+    def gather(self, question: Question) -> tuple[list[dict[str, Array]], float]:
+        """The arrays that the shards answer, and the share of classes that they have; raises LostShard."""
+        messages = self.ask(pack_question(question._replace(cut=self.cut)))
+        answers = [self.read_answer(number, message, question) for number, message in enumerate(messages)]
         losses = [answer for answer in answers if isinstance(answer, LostShard)]
         if losses and (not self.partial or len(losses) == len(answers)):
             raise losses[0]
@@ -78,10 +87,22 @@ class GatheredPlan(Plan):
         coverage = float(self.shares[present].sum()) if losses else 1.0
         return [answer for answer in answers if not isinstance(answer, LostShard)], coverage
 
+    def read_answer(self, number: int, message: bytes | LostShard, question: Question) -> dict[str, Array] | LostShard:
+        """What a shard answers, or how it was lost: as one that answers what is no answer is."""
+        if isinstance(message, LostShard):
+            return message
+        try:
+            return self.rules[number].read(message, question)
+        except ValueError as error:
+            return LostShard(
+                f"shard {number + 1} of {len(self.rules)} of '{self.name}' answered what cannot be merged ({error}): "
+                "see the logs of its replicas, or ask with partial"
+            )
+
     def compute_logits(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
         """Exact logits [B, m] of `ids` [B, m], in one exchange; raises LostShard."""
         answers, _ = self.gather(Question(contexts, 0, self.exact, ids=ids))
-        logits: FloatArray = np.maximum.reduce([unpack_logits(answer) for answer in answers])
+        logits: FloatArray = np.maximum.reduce([answer["logits"] for answer in answers])
         return logits
 
 
@@ -94,16 +115,18 @@ class GatheredHead(Head):
     def __init__(self, folder: Path, shard_list: ShardList, ask: Ask) -> None:
         """folder: of `shards.json`, from which manifests, labels, names and sets are read; raises BundleError."""
         bundles = [open_shard_bundle(folder, entry, verify=False) for entry in shard_list.shards]
-        sizes = [entry.stop - entry.start for entry in shard_list.shards]
-        shares = np.array([size / shard_list.classes for size in sizes], np.float32)
-        self.manifest = gather_manifests(shard_list, [bundle.manifest for bundle in bundles])
+        manifests = [bundle.manifest for bundle in bundles]
+        self.manifest = gather_manifests(shard_list, manifests)
         self.folder, self.labels, self.names = folder, gather_labels(bundles), gather_names(bundles)
         self.sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)
         self.device, self.threads, self.kernels = "cpu", 1, None
         self.dense = self.certified = self.row_answers = self.exact_answers = None
-        cut = shard_list.make_cut_digest()
-        self.plan = GatheredPlan(ask, shares, cut, exact=False)
-        self.exact = self.exact_plan = GatheredPlan(ask, shares, cut, exact=True)
+        rules = [
+            AnswerRules(ClassRange(entry.start, entry.stop), manifest.max_k)
+            for entry, manifest in zip(shard_list.shards, manifests, strict=True)
+        ]
+        self.plan = GatheredPlan(ask, shard_list, rules, exact=False)
+        self.exact = self.exact_plan = GatheredPlan(ask, shard_list, rules, exact=True)
 
     def make_probe(self) -> FloatArray:
         """One context vector [1, d], of zeros, by which shards are asked whether they answer."""
