@@ -9,6 +9,7 @@ import numpy as np
 from shortlist.core.arrays import to_float_array, to_id_array, to_numpy
 from shortlist.core.bias import BiasLike, parse_bias
 from shortlist.core.checks import parse_whole_number
+from shortlist.core.draws.sampling import TEMPERATURE_HINT, are_temperatures
 from shortlist.core.filters import check_list_rows
 from shortlist.core.queries import BeamQuery
 from shortlist.core.results import BoolArray, DoubleArray, IdArray
@@ -130,14 +131,14 @@ def parse_flags(what: str, values: Any, rows: int) -> BoolArray:
 
 
 def parse_temperature(values: Any, rows: int) -> DoubleArray:
-    """[1 or rows] numbers over 0; raises BadInput."""
+    """[1 or rows] numbers in the range that draws have, too; raises BadInput."""
     single = isinstance(values, int | float | np.generic)
     numbers = parse_doubles("temperature", [values] if single else values)
     if not single:
         check_length("temperature", numbers, rows)
-    wrong = numbers[~((numbers > 0) & (numbers < np.inf))]
+    wrong = numbers[~are_temperatures(numbers)]
     if wrong.size:
-        raise BadInput(f"temperature is {wrong[0]}: give a number over 0")
+        raise BadInput(f"temperature is {wrong[0]}: {TEMPERATURE_HINT}")
     return numbers
 
 

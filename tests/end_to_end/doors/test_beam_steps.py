@@ -70,7 +70,7 @@ BEAMS = {
     "no lengths": BeamCase(
         {"min_length": 2}, "min_length is 2 but lengths are missing: say how many tokens each row has"
     ),
-    "cold": BeamCase({"temperature": 0.0}, "temperature is 0.0: give a number over 0"),
+    "cold": BeamCase({"temperature": 0.0}, "temperature is 0.0: give numbers from 0.01 to 100"),
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.core.row_lists import RowLists
+from shortlist.decoding.arguments import make_beam_query
 from shortlist.decoding.step import beam_step
 from shortlist.errors import BadInput
 
@@ -179,7 +180,13 @@ WRONG = {
     "a list of what is no class": ((ROWS, SCORES), {"ban": [300]}, "ban holds id 300"),
     "no lengths": ((ROWS, SCORES), {"min_length": 2}, "min_length is 2 but lengths are missing"),
     "too few lengths": ((ROWS, SCORES), {"min_length": 2, "lengths": [1, 2]}, "lengths has 2 entries"),
-    "a temperature of 0": ((ROWS, SCORES), {"temperature": 0.0}, "temperature is 0.0: give a number over 0"),
+    "a temperature of 0": ((ROWS, SCORES), {"temperature": 0.0}, "temperature is 0.0: give numbers from 0.01 to 100"),
+    "a temperature near 0": ((ROWS, SCORES), {"temperature": 1e-320}, "temperature is 1e-320: give numbers from 0.01"),
+    "a row's temperature": (
+        (ROWS, SCORES),
+        {"temperature": [1.0] * (len(SCORES) - 1) + [100.5]},
+        "temperature is 100.5: give numbers from 0.01 to 100",
+    ),
     "no number of a temperature": ((ROWS, SCORES), {"temperature": np.nan}, "temperature is nan"),
     "too few temperatures": ((ROWS, SCORES), {"temperature": [1.0]}, "temperature has 1 entries"),
     "a bias of what is no class": ((ROWS, SCORES), {"bias": {300: 1.0}}, "bias holds id 300"),

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.checks import parse_whole_number, show
-from shortlist.core.results import DoubleArray
+from shortlist.core.results import BoolArray, DoubleArray
 from shortlist.errors import BadInput
 
 from .noise import Words, make_key, make_keys
@@ -17,6 +17,7 @@ from .noise import Words, make_key, make_keys
 MAX_DRAWS = 1 << 20  # of one row
 MAX_SEED = 2**63 - 1  # of seeds and positions alike
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 100.0
+TEMPERATURE_HINT = f"give numbers from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}"
 
 Integers = npt.NDArray[np.int64]
 
@@ -95,13 +96,16 @@ def parse_temperatures(value: Any, rows: int) -> DoubleArray:
     if type(value) is float and MIN_TEMPERATURE <= value <= MAX_TEMPERATURE:
         return np.array([value] * rows, np.float64)
     numbers = to_array(value)
-    inside = numbers.dtype.kind in "iuf" and numbers.ndim < 2
-    if not (inside and ((numbers >= MIN_TEMPERATURE) & (numbers <= MAX_TEMPERATURE)).all()):
-        raise BadInput(
-            f"temperature is {show(value)}: give numbers from {MIN_TEMPERATURE} to {MAX_TEMPERATURE:g}; "
-            "for the best class itself ask for k = 1"
-        )
+    are_numbers = numbers.dtype.kind in "iuf" and numbers.ndim < 2
+    if not (are_numbers and are_temperatures(numbers).all()):
+        raise BadInput(f"temperature is {show(value)}: {TEMPERATURE_HINT}; for the best class itself ask for k = 1")
     return repeat_rows("temperature", numbers.astype(np.float64), rows)
+
+
+def are_temperatures(numbers: npt.NDArray[Any]) -> BoolArray:
+    """Which numbers are a temperature that draws and beams may have; the least one may have been float32."""
+    inside: BoolArray = (numbers >= np.float32(MIN_TEMPERATURE)) & (numbers <= MAX_TEMPERATURE)
+    return inside
 
 
 def parse_number(name: str, value: Any) -> float:

@@ -89,7 +89,9 @@ class BeamRequest(Request):
     forced: list[int] | None = Field(default=None, description="[G * beam], the id that must follow; -1: a free row")
     min_length: int = Field(default=0, description="rows that have fewer tokens do not end")
     lengths: int | list[int] | None = Field(default=None, description="tokens that all rows have, or each")
-    temperature: float | list[float] = Field(default=1.0, description="divides log-probabilities and biases")
+    temperature: float | list[float] = Field(
+        default=1.0, description="0.01 to 100, divides log-probabilities and biases"
+    )
 
 
 class ScoreRequest(Request):
