@@ -106,12 +106,27 @@ class Bridge:
             model.register_forward_pre_hook(self.read_arguments, with_kwargs=True),
             model.register_forward_hook(self.replace_logits),
         ]
+        if options.draws is not None:
+            self.generate, self.replaced = model.generate, {k: v for k, v in vars(model).items() if k == "generate"}
+            model.generate = self.generate_without_beams
 
     def close(self) -> None:
         """Put the output layer back."""
         for hook in self.hooks:
             hook.remove()
         self.model.set_output_embeddings(self.layer)
+        if self.options.draws is not None:
+            del self.model.generate
+            vars(self.model).update(self.replaced)
+
+    def generate_without_beams(self, *args: Any, **arguments: Any) -> Any:
+        """What `model.generate` is while tokens are drawn: `forward` is not told of beams; raises BadInput."""
+        beams = count_beams(self.model, args, arguments)
+        if beams > 1:
+            raise BadInput(
+                f"draws are of one text a row, not of {beams} beams: give num_beams=1, or attach without draws"
+            )
+        return self.generate(*args, **arguments)
 
     def read_arguments(self, model: Any, args: Any, arguments: dict[str, Any]) -> None:
         """Before `forward`: how many last positions are wanted, one unless `logits_to_keep` asks for more."""
@@ -198,6 +213,16 @@ def detach(model: Any) -> None:
         raise BadInput(f"{type(model).__name__} has no head attached")
     getattr(model, BRIDGE).close()
     delattr(model, BRIDGE)
+
+
+def count_beams(model: Any, args: Any, arguments: dict[str, Any]) -> int:
+    """How many beams `model.generate` has by its arguments, else by the configuration given to it, else by its own."""
+    given = arguments.get("generation_config", args[1] if len(args) > 1 else None)
+    beams = [
+        arguments.get("num_beams"),
+        *(getattr(each, "num_beams", None) for each in (given, model.generation_config)),
+    ]
+    return next((count for count in beams if count is not None), 1)
 
 
 def count_tokens(model: Any, args: Any, arguments: dict[str, Any]) -> npt.NDArray[np.int64]:

@@ -17,6 +17,7 @@ from transformers import (
     BartForConditionalGeneration,
     Gemma2Config,
     Gemma2ForCausalLM,
+    GenerationConfig,
     LlamaConfig,
     LlamaForCausalLM,
 )
@@ -179,13 +180,17 @@ def test_a_decoder_behind_an_encoder_draws_by_its_own_positions(tmp_path):
         assert texts[live, 1 + step].tolist() == wanted[live].tolist()
 
 
-def test_draws_without_tokens_to_count_are_refused(model, head):
+@pytest.fixture
+def drawing(model, head):
     attach(model, head, draws=Draws(1))
-    try:
-        with pytest.raises(BadInput, match="give input_ids"):
-            model()
-    finally:
-        detach(model)
+    yield model
+    detach(model)
+    assert "generate" not in vars(model)
+
+
+def test_draws_without_tokens_to_count_are_refused(drawing):
+    with pytest.raises(BadInput, match="give input_ids"):
+        drawing()
 
 
 def test_seeds_are_one_or_one_for_each_row(model, head):
@@ -201,13 +206,17 @@ def test_seeds_are_one_or_one_for_each_row(model, head):
             draw(model, head, PROMPTS, MASK, seeds)
 
 
-def test_draws_of_several_positions_are_refused(model, head):
-    attach(model, head, draws=Draws(1))
-    try:
-        with pytest.raises(BadInput, match="one position a step"):
-            model(PROMPTS, attention_mask=MASK, logits_to_keep=2)
-    finally:
-        detach(model)
+def test_draws_of_several_positions_are_refused(drawing):
+    with pytest.raises(BadInput, match="one position a step"):
+        drawing(PROMPTS, attention_mask=MASK, logits_to_keep=2)
+
+
+@pytest.mark.parametrize("configuration", [{}, {"generation_config": GenerationConfig(num_beams=2)}, {"num_beams": 3}])
+def test_draws_of_beams_are_refused(drawing, monkeypatch, configuration):
+    monkeypatch.setattr(drawing.generation_config, "num_beams", 2)
+    with pytest.raises(BadInput, match=r"not of [23] beams: give num_beams=1, or attach without draws"):
+        generate(drawing, **configuration)
+    assert len(generate(drawing, num_beams=1, do_sample=False)) == len(PROMPTS)
 
 
 def test_soft_cap_is_not_applied_twice(tmp_path):
