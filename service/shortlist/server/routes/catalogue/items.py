@@ -41,11 +41,15 @@ class ItemChanges(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    put: list[str] | list[int] = Field(default=[], description="items to add or replace: names, or ids without names")
-    vectors: list[list[float]] = Field(default=[], description="[n, d], of the items that are put")
+    put: list[str] | list[int] | None = Field(
+        default=[], description="items to add or replace: names, or ids without names"
+    )
+    vectors: list[list[float]] | None = Field(default=[], description="[n, d], of the items that are put")
     biases: list[float] | None = Field(default=None, description="[n], added to inner products; 0 when left out")
-    remove: list[str] | list[int] = Field(default=[], description="items to remove; those that there are not stay away")
-    source: str = Field(default="", description="who numbers the batches")
+    remove: list[str] | list[int] | None = Field(
+        default=[], description="items to remove; those that there are not stay away"
+    )
+    source: str | None = Field(default="", description="who numbers the batches")
     sequence: int | None = Field(default=None, description="one that is not over the source's last changes nothing")
 
 

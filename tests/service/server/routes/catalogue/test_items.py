@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.errors import BadInput, Forbidden, NotFound, StorageFull
+from shortlist.server.routes.catalogue.items import ItemChanges
 
 from tests.support.layers import DIM, RunningServer, make_contexts, make_dense
 from tests.support.servers.fleet import Fleet
@@ -56,6 +57,12 @@ def test_items_are_added_replaced_and_removed(client):
     items = [int(name.removeprefix("item-")) for name in (before[0], before[2])]
     client.put_items("lm", [before[0], before[2]], make_dense().weight[items])
     assert best_names(client) == before
+
+
+def test_null_is_as_if_left_out(live):
+    body = dict.fromkeys(ItemChanges.model_fields) | {"remove": ["nobody"]}
+    answer = live.http.put("/v1/models/lm/items", json=body)
+    assert (answer.status_code, answer.json()["ids"]) == (200, []), answer.text
 
 
 def test_json_and_lists_know_added_items(live, client):
