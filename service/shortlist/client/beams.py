@@ -12,7 +12,7 @@ from shortlist.core.checks import cut
 from shortlist.core.queries import BeamQuery, BeamStep
 from shortlist.core.results import NO_CLASS
 from shortlist.core.row_lists import RowLists
-from shortlist.decoding.arguments import make_beam_query
+from shortlist.decoding.arguments import check_step_options, make_beam_query
 from shortlist.errors import BadInput
 from shortlist.wire.open_inference import (
     CONTEXT,
@@ -45,6 +45,7 @@ def beam_step(
     limits: Limits,
 ) -> Exchange[BeamStep]:
     """Ask for the n best continuations of each group, in requests of whole groups within `limits`."""
+    check_step_options(options)
     lists = {name: options.get(name) for name in ("allow", "ban")}
     others = {name: value for name, value in options.items() if name not in (*lists, "bias")}
     query = make_beam_query(contexts, scores, finished, **others)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -65,6 +67,18 @@ def make_beam_query(
         parse_lengths(lengths, len(rows), least),
         bool(exact),
     )
+
+
+STEP_OPTIONS = tuple(
+    name for name, each in signature(make_beam_query).parameters.items() if each.kind is each.KEYWORD_ONLY
+)
+
+
+def check_step_options(options: Collection[str]) -> None:
+    """Raise BadInput at an option that `beam_step` does not have."""
+    unknown = next((name for name in options if name not in STEP_OPTIONS), None)
+    if unknown is not None:
+        raise BadInput(f"beam_step has no option '{unknown}': known are {', '.join(STEP_OPTIONS)}")
 
 
 def parse_count(what: str, value: Any) -> int:

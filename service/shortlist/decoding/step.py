@@ -20,7 +20,7 @@ from shortlist.head import Head
 from shortlist.plans.common.base import Plan
 from shortlist.plans.common.normalizer import check_overflow
 
-from .arguments import make_beam_query
+from .arguments import check_step_options, make_beam_query
 from .continuations import name_parents, rank_continuations, take_places
 
 
@@ -52,6 +52,7 @@ def beam_step(head: Head, contexts: Any, scores: Any, finished: Any = None, **op
     do not end; `temperature`, one or a row each, which log-probabilities and biases are divided by; `exact`. Raises
     BadInput.
     """
+    check_step_options(options)
     options["allow"], options["ban"] = head.resolve_lists(options.get("allow"), options.get("ban"))
     rows = choose_rows(head, make_beam_query(contexts, scores, finished, **options))
     return continue_beams(rows, head.run(rows.plan, rows.contexts, rows.k, rows.class_filter, rows.bias))

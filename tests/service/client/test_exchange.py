@@ -122,3 +122,11 @@ def test_an_answer_of_other_rows_than_were_asked_for_is_refused(rows):
         next(asked)
         with pytest.raises(errors.ServerError, match=f"the answer has {rows} rows and 2 were asked for"):
             asked.send(Response(200, {}, body))
+
+
+def test_an_option_that_no_beam_step_has_is_refused():
+    with (
+        shortlist.Client("http://server") as client,
+        pytest.raises(errors.BadInput, match="beam_step has no option 'beem': known are beam, n, eos"),
+    ):
+        client.beam_step("lm", np.zeros((2, 2), np.float32), [0.0, 0.0], beam=2, beem=3)

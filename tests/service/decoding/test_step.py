@@ -172,6 +172,7 @@ WRONG = {
     "half a beam": ((ROWS, SCORES), {"beam": 1.5}, "beam is 1.5: give a whole number"),
     "n of far too many": ((ROWS[:0], SCORES[:0]), {"n": 10**30}, "n is over 2147483648: give fewer"),
     "a beam of far too many": ((ROWS[:0], SCORES[:0]), {"beam": 10**30}, "beam is over 2147483648: give fewer"),
+    "a misspelt beam": ((ROWS, SCORES), {"beem": 3}, "beam_step has no option 'beem': known are beam, n, eos, allow,"),
     "n of 0": ((ROWS, SCORES), {"n": 0}, "n is 0: give 1 or more"),
     "an end that is no class": ((ROWS, SCORES), {"eos": [300]}, "eos holds id 300 but classes go from 0 to 299"),
     "a forced id that is none": ((ROWS, SCORES), {"forced": [300] * 12}, "forced holds id 300"),
@@ -195,6 +196,11 @@ WRONG = {
     "contexts that are not finite": ((ROWS * np.nan, SCORES), {}, "contexts row 0 holds NaN"),
     "contexts too wide": ((np.zeros((3, 5)), SCORES[:3]), {}, r"contexts have shape \[3, 5\] but lm takes"),
 }
+
+
+def test_the_least_temperature_may_be_float32():
+    least = np.full(len(SCORES), 0.01, np.float32)
+    assert make_beam_query(ROWS, SCORES, beam=BEAM, temperature=least).temperature[0] == np.float32(0.01)
 
 
 @pytest.mark.parametrize("name", WRONG)
