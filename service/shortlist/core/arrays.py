@@ -127,6 +127,11 @@ def to_numpy(values: Any) -> Array:
     return np.asarray(values)
 
 
+def align(numbers: Array) -> Array:
+    """Return `numbers`, copied if they are not aligned to their size, as ONNX Runtime and compiled loops need them."""
+    return numbers if numbers.flags.aligned else numbers.copy()
+
+
 def to_list(row: Any) -> Any:
     """Convert one row of ids to a list if it is an array, a tensor or a tuple; anything else is returned as it is."""
     return to_numpy(row).tolist() if hasattr(row, "__array__") else list(row) if isinstance(row, tuple) else row
@@ -138,7 +143,7 @@ def to_float_array(what: str, values: Any) -> Array:
     An empty list becomes [0, 0]: no rows, of whatever width is wanted.
     """
     if type(values) is np.ndarray and values.dtype is FLOAT32 and values.ndim == 2 and values.flags.c_contiguous:
-        return values
+        return align(values)
     try:
         rows = to_numpy(values)
     except (TypeError, ValueError):
@@ -151,7 +156,7 @@ def to_float_array(what: str, values: Any) -> Array:
     if rows.dtype not in FLOAT_DTYPES:
         with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
             rows = rows.astype(np.float32, copy=False)
-    return np.ascontiguousarray(rows)
+    return align(np.ascontiguousarray(rows))
 
 
 def parse_contexts(values: Any, name: str, dim: int) -> FloatArray:
@@ -192,4 +197,4 @@ def to_id_array(what: str, values: Any) -> IdArray:
         raise BadInput(f"{what} must be whole numbers of shape [m] or [rows, m]")
     if ids.dtype == np.uint64 and ids.size and ids.max() > MAX_ID:
         raise make_size_error(what, int((np.atleast_2d(ids) > MAX_ID).any(axis=1).argmax()))
-    return np.ascontiguousarray(ids, np.int64)
+    return align(np.ascontiguousarray(ids, np.int64))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.core.arrays import align
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, IdArray, IntArray
 from shortlist.core.row_lists import Lists, RowLists
@@ -54,7 +55,7 @@ def mark_long_list(ids: IdArray | IntArray, classes: int) -> BoolArray | None:
     kernels = open_kernels()
     if kernels is None:
         return None
-    marks, plain = np.zeros(classes, bool), np.ascontiguousarray(ids, np.int64)
+    marks, plain = np.zeros(classes, bool), align(np.ascontiguousarray(ids, np.int64))
     return marks if kernels.mark_list(plain.ctypes.data, plain.size, classes, point_at(marks)) else None
 
 
@@ -74,7 +75,7 @@ def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, Id
     lists = class_filter.allow, class_filter.ban
     plain = all(ids is None or isinstance(ids, np.ndarray) for ids in lists)
     if plain and class_filter.hidden is None and class_filter.forced is None:
-        allow, ban = (None if ids is None else np.ascontiguousarray(ids, np.int64) for ids in lists)
+        allow, ban = (None if ids is None else align(np.ascontiguousarray(ids, np.int64)) for ids in lists)
         return allow, ban
     allow_rows = count_different_rows(rows, class_filter.allow, class_filter.forced)
     ban_rows = count_different_rows(rows, class_filter.ban, class_filter.hidden, class_filter.forced)

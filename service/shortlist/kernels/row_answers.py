@@ -42,8 +42,8 @@ class RowAnswers:
         """The answers to contexts [B, d]; None unless they are a plain array of float32 and the function answers them.
 
         It leaves contexts that are not finite and rows that need dense or graphs to others, and cannot read an array
-        with gaps or one that is read-only. The answer's arrays share one piece of memory: three allocations and
-        pointers would take longer than many a search.
+        with gaps, one that is read-only, or one at addresses that no float32 has. The answer's arrays share one piece
+        of memory: three allocations and pointers would take longer than many a search.
         """
         return self.ask(self.find_request(k), contexts)
 
@@ -62,7 +62,7 @@ class RowAnswers:
         if type(contexts) is not np.ndarray or contexts.dtype is not FLOAT or contexts.ndim != 2:
             return None
         rows, dim = contexts.shape
-        if request is None or dim != self.dim or not 0 < rows <= self.max_rows:
+        if request is None or dim != self.dim or not 0 < rows <= self.max_rows or not contexts.flags.aligned:
             return None
         shape, count = (rows, request.k), rows * request.k
         start, end = count * ID_BYTES, count * (ID_BYTES + FLOAT_BYTES)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.arrays import FLOAT32_CODE, FLOAT64_CODE, INT64_CODE, Array, parse_booleans, parse_numbers
+from shortlist.core.arrays import FLOAT32_CODE, FLOAT64_CODE, INT64_CODE, Array, align, parse_booleans, parse_numbers
 from shortlist.core.checks import cut, is_count, parse_object
 from shortlist.errors import BadInput
 
@@ -139,11 +139,6 @@ class Tensor:
         if numbers.size != math.prod(self.shape):
             raise BadInput(f"'{self.name}' has {numbers.size} numbers for shape {list(self.shape)}")
         return numbers
-
-
-def align(numbers: Array) -> Array:
-    """Return `numbers`, copied if they are not aligned to their size, as ONNX Runtime and compiled loops need them."""
-    return numbers if numbers.flags.aligned else numbers.copy()
 
 
 def widen_bfloat16(bfloat16: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:

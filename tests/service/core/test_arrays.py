@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shortlist.core.arrays import parse_float_rows, parse_id_rows, to_float_array, to_id_array
+from shortlist.core.arrays import parse_contexts, parse_float_rows, parse_id_rows, to_float_array, to_id_array
 from shortlist.errors import BadInput
 
 FLOATS = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -59,6 +59,28 @@ def test_what_is_no_rectangle_of_numbers_is_refused(data):
 def test_what_is_no_id_is_refused(data):
     with pytest.raises(BadInput, match=r"^x "):
         parse_id_rows("x", data)
+
+
+def shift(array):
+    """The same numbers at addresses that are none of their dtype's, in a writable array."""
+    memory = bytearray(b"?" + array.tobytes())
+    shifted = np.frombuffer(memory, array.dtype, offset=1).reshape(array.shape)
+    assert not shifted.flags.aligned
+    return shifted
+
+
+def test_numbers_at_odd_addresses_are_copied():
+    contexts, ids = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(6).reshape(2, 3)
+    halves = contexts.astype(np.float16)
+    for parsed, wanted in (
+        (to_float_array("contexts", shift(contexts)), contexts),
+        (to_float_array("contexts", shift(halves)), halves),
+        (parse_contexts(shift(contexts), "lm", 3), contexts),
+        (to_id_array("ids", shift(ids)), ids),
+    ):
+        assert parsed.flags.aligned
+        assert parsed.flags.c_contiguous
+        assert np.array_equal(parsed, wanted)
 
 
 def test_what_overflows_becomes_infinite_without_a_warning():

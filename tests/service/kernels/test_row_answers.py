@@ -51,6 +51,22 @@ def answer_the_long_way(head: Head, contexts, k, monkeypatch, **options):
         return head.topk(contexts, k, **options)
 
 
+def shift(array):
+    """The same numbers at addresses that are none of their dtype's."""
+    return np.frombuffer(bytearray(b"?" + array.tobytes()), array.dtype, offset=1).reshape(array.shape)
+
+
+def test_rows_at_odd_addresses_are_left_to_the_long_way(head):
+    """A loop may read float32 and int64 at their own addresses alone."""
+    banned = np.arange(5)
+    for count in (1, 2, 9):
+        assert head.row_answers(shift(ROWS[:count]), K) is None
+        for options, shifted in (({}, {}), ({"ban": banned}, {"ban": shift(banned)}), ({"exact": True},) * 2):
+            top, wanted = head.topk(shift(ROWS[:count]), K, **shifted), head.topk(ROWS[:count].copy(), K, **options)
+            assert np.array_equal(top.ids, wanted.ids)
+            np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
+
+
 def test_answers_are_those_of_the_long_way(head, monkeypatch):
     answered = 0
     for row in ROWS:

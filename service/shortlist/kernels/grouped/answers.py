@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.core.arrays import align
 from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, Members, restrict_to_members
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
@@ -134,7 +135,10 @@ class GroupAnswers(ManyRowAnswers):
             ids = lists.get_row(0) if len(lists) == 1 and lists.largest_id < self.classes else None
         else:
             ids = to_plain_ids(lists)
-        return np.ascontiguousarray(ids, np.int64).reshape(1, -1) if ids is not None and 0 < ids.size <= most else None
+        if ids is None or not 0 < ids.size <= most:
+            return None
+        plain: IdArray = align(np.ascontiguousarray(ids, np.int64)).reshape(1, -1)
+        return plain
 
     def find_listed_request(self, k: int) -> tuple[RequestStruct, int]:
         """The request for k classes where there are lists, but for these, and how long an allow list may be."""

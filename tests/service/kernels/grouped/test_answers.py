@@ -62,3 +62,14 @@ def test_a_native_call_takes_shared_lists(promise_head):
 def test_wrong_lists_are_refused(promise_head, name):
     with pytest.raises(BadInput, match="ban"):
         promise_head.topk(ROWS, K, ban=WRONG[name])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_lists_at_odd_addresses_are_copied_for_the_loops(promise_head, dtype):
+    ids = np.arange(0, CLASSES, 2, dtype=dtype)
+    shifted = np.frombuffer(bytearray(b"?" + ids.tobytes()), dtype, offset=1)
+    assert not shifted.flags.aligned
+    assert promise_head.row_answers.take_list(shifted, CLASSES).flags.aligned
+    for name in ("allow", "ban"):
+        top, wanted = (promise_head.topk(ROWS, K, **{name: each}) for each in (shifted, ids))
+        np.testing.assert_array_equal(top.ids, wanted.ids)
