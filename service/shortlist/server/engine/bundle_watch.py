@@ -17,6 +17,8 @@ from shortlist.server.models import Model
 
 log = logging.getLogger(__name__)
 
+Place = tuple[str, int]  # a model's name and version
+
 
 class BundleWatch:
     """Looks at every served bundle once in so many seconds, one after the other, in a thread.
@@ -27,6 +29,7 @@ class BundleWatch:
 
     def __init__(self, models: Models, seconds: float, publish: Callable[[Model, bool], None]) -> None:
         self.models, self.seconds, self.publish = models, seconds, publish
+        self.faulty: set[Place] = set()  # which a line in the log has told of
 
     async def run(self) -> None:
         """Watch in an endless loop."""
@@ -36,7 +39,9 @@ class BundleWatch:
 
     async def check_all(self) -> None:
         """Look at every model; none of them is held on to between two looks, for it may be dropped."""
-        for model in list(self.models):
+        models = list(self.models)
+        self.faulty.intersection_update(map(locate, models))
+        for model in models:
             try:
                 self.note(model, await asyncio.to_thread(self.is_sound, model))
             except Exception:  # not foreseen, as of too little memory; the next look may do better
@@ -50,14 +55,29 @@ class BundleWatch:
         fault = find_fault(head, bundle)
         if model.bundle is not bundle:
             return None
-        if fault is not None and self.models.holds(model):
-            log.error("%s is served, but %s", model, fault)
+        if self.models.holds(model):
+            self.tell(model, fault)
         return fault is None
+
+    def tell(self, model: Model, fault: str | None) -> None:
+        """Log that a model has a fault, or none any more, once for each change from one to the other."""
+        place = locate(model)
+        if fault is not None and place not in self.faulty:
+            self.faulty.add(place)
+            log.error("%s is served, but %s", model, fault)
+        elif fault is None and place in self.faulty:
+            self.faulty.remove(place)
+            log.warning("%s is as it was loaded again: its files and its canary are right", model)
 
     def note(self, model: Model, sound: bool | None) -> None:
         """Publish what was found, unless the model was dropped meanwhile."""
         if sound is not None and self.models.holds(model):
             self.publish(model, sound)
+
+
+def locate(model: Model) -> Place:
+    """What a version is known by, without holding on to it."""
+    return model.name, model.version
 
 
 def find_fault(head: Head, bundle: Bundle) -> str | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.head import Head
+from shortlist.server.engine import bundle_watch
 from shortlist.server.engine.bundle_watch import BundleWatch, copy_uncounted, find_fault
 from shortlist.server.lifecycle.releases import ReleaseRules, Releases
 from shortlist.server.lifecycle.version_table import VersionTable
@@ -67,6 +68,35 @@ def test_a_file_that_was_touched_is_a_fault_until_the_bundle_is_loaded_again(mod
     releases.reload("lm")
     watch.note(model, watch.is_sound(model))
     assert published == {"lm": True}
+
+
+def test_a_fault_is_logged_once_and_so_is_its_end(models, releases, findings, caplog):
+    watch, _ = findings
+    labels = models.find("lm").folder / "labels.json"
+    for _ in range(2):
+        labels.write_bytes(labels.read_bytes())
+        for _ in range(3):
+            asyncio.run(watch.check_all())
+        releases.reload("lm")
+        for _ in range(3):
+            asyncio.run(watch.check_all())
+    lines = [record.getMessage() for record in caplog.records if record.name == bundle_watch.__name__]
+    assert ["is served, but" in line for line in lines] == [True, False] * 2
+    assert all(line.startswith(str(models.find("lm"))) for line in lines)
+    assert "is as it was loaded again" in lines[1]
+
+
+def test_a_fault_of_a_version_that_comes_back_is_logged_again(models, findings, caplog):
+    watch, _ = findings
+    table, model = models.find_table("lm"), models.find("lm")
+    labels = model.folder / "labels.json"
+    labels.write_bytes(labels.read_bytes())
+    asyncio.run(watch.check_all())
+    models.put(VersionTable("lm", {}))
+    asyncio.run(watch.check_all())
+    models.put(table)
+    asyncio.run(watch.check_all())
+    assert caplog.text.count("is served, but") == 2
 
 
 def test_a_model_that_is_not_served_is_left_alone(models, releases, findings):
