@@ -164,8 +164,7 @@ class Worker(Server):
     async def reload_all(self, _: None) -> None:
         """Read the API keys, the certificate and the repository again."""
         self.reload_files()
-        self.service.changes.releases.retry_failures()
-        await self.service.changes.update_all()
+        await self.service.changes.retry_all()
 
     async def look(self, _: None) -> None:
         """Serve what the repository holds now."""

@@ -46,6 +46,11 @@ class ModelChanges:
             total.failures += change.failures
         return total
 
+    async def retry_all(self) -> Change:
+        """The same, versions that failed before among it; these are known to the thread of changes alone."""
+        await self.queue.run(self.releases.retry_failures)
+        return await self.update_all()
+
     def update(self, name: str) -> Change:
         """Serve what the repository holds of one model now; takes seconds."""
         try:
@@ -59,15 +64,15 @@ class ModelChanges:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.wake.wait(), self.poll_seconds)
+            is_asked = self.wake.is_set()
             self.wake.clear()
             try:
-                await self.update_all()
+                await (self.retry_all() if is_asked else self.update_all())
             except Exception:  # not foreseen; the next look may do better
                 log.exception("the repository could not be looked at")
 
     def look_again(self) -> None:
         """Serve soon what the repository holds now, versions that failed before among it."""
-        self.releases.retry_failures()
         self.wake.set()
 
     async def load(self, name: str, receive: Receive) -> None:
