@@ -17,6 +17,7 @@ from shortlist.errors import BadInput
 from ..messages import Request, Response
 from .failures import MAX_ATTEMPTS, choose_pause, make_connection_error, make_timeout_error
 from .request_heads import Headers
+from .whole_timeout import Deadline, open_transport
 
 LOSSES = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # a connection that ended too early
 
@@ -26,8 +27,13 @@ class HttpxBase:
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         """url: of the server, without a slash at its end. options: `verify` and `proxy` of httpx. Raises BadInput."""
-        self.url, self.timeout = url, timeout
-        self.options = {"base_url": url, "timeout": timeout, "headers": dict(headers), "trust_env": False, **options}
+        self.url, self.timeout, self.options = url, timeout, options
+        self.shared: dict[str, Any] = {
+            "base_url": url,
+            "timeout": timeout,
+            "headers": dict(headers),
+            "trust_env": False,
+        }
 
     @contextmanager
     def explain_errors(self) -> Iterator[None]:
@@ -45,9 +51,14 @@ class HttpxTransport(HttpxBase):
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         super().__init__(url, timeout, headers, options)
+        self.deadline = Deadline()
         with explain_options():
-            self.http = httpx.Client(**self.options)
+            self.http = self.open_client()
         self.process_id = os.getpid()
+
+    def open_client(self) -> httpx.Client:
+        """A client without connections."""
+        return httpx.Client(**self.shared, transport=open_transport(self.deadline, **self.options))
 
     def send(self, request: Request) -> Response:
         """The response to a request, which is sent again where the connection ended; raises Unreachable.
@@ -55,7 +66,7 @@ class HttpxTransport(HttpxBase):
         The pause comes before every repeat, since httpx does not say whether the connection was a kept one.
         """
         http, deadline = self.choose_http(), time.monotonic() + self.timeout
-        with self.explain_errors():
+        with self.explain_errors(), self.deadline.hold(deadline):
             for _ in range(count_repeats(request)):
                 with contextlib.suppress(*LOSSES):
                     return receive(http, build_message(http, request, deadline), deadline)
@@ -66,7 +77,7 @@ class HttpxTransport(HttpxBase):
         """What has the connections of this process: in a forked one those that were open are its parent's."""
         if self.process_id != os.getpid():
             if not self.http.is_closed:
-                self.http = httpx.Client(**self.options)
+                self.http = self.open_client()
             self.process_id = os.getpid()
         return self.http
 
@@ -82,7 +93,7 @@ class AsyncHttpxTransport(HttpxBase):
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         super().__init__(url, timeout, headers, options)
         with explain_options():
-            self.http = httpx.AsyncClient(**self.options)
+            self.http = httpx.AsyncClient(**self.shared, **self.options)
 
     async def send(self, request: Request) -> Response:
         """The response to a request, as of the blocking transport."""
@@ -100,7 +111,7 @@ class AsyncHttpxTransport(HttpxBase):
         loop = asyncio.get_running_loop()
         if self.loop is not loop:
             if self.loop is not None and not self.http.is_closed:
-                self.http = httpx.AsyncClient(**self.options)
+                self.http = httpx.AsyncClient(**self.shared, **self.options)
             self.loop = loop
         return self.http
 

@@ -7,10 +7,14 @@ import contextlib
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
+import numpy as np
 import pytest
 import shortlist
 from shortlist.client.transport.through_httpx import AsyncHttpxTransport, HttpxTransport
+from shortlist.client.transport.whole_timeout import Deadline, LimitedStream
 from shortlist.errors import BadInput, Unreachable
 
 from tests.support.servers.clients import ScriptedServer, open_client, respond
@@ -79,14 +83,53 @@ def test_one_event_loop_after_another(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["httpx", "async httpx"])
-def test_the_timeout_is_for_a_whole_response(tmp_path, kind):
+@pytest.mark.parametrize("begin", [0, 20, len(MODELS) - 14])  # within the first line, a header, the body
+def test_the_timeout_is_for_a_whole_response(tmp_path, kind, begin):
     """Each piece comes in time."""
-    steps = [step for number in range(len(MODELS)) for step in (0.05, MODELS[number : number + 1])]
+    steps = [step for number in range(begin, len(MODELS)) for step in (0.05, MODELS[number : number + 1])]
     with (
-        ScriptedServer(tmp_path, lambda _: [MODELS[:-14], *steps[-28:]]) as server,
+        ScriptedServer(tmp_path, lambda _: [MODELS[:begin], *steps]) as server,
         contextlib.closing(open_client(kind, server, timeout=0.3)) as client,
     ):
         start = time.monotonic()
         with pytest.raises(Unreachable, match=r"did not answer within 0\.3 s"):
             client.models()
         assert time.monotonic() - start < 0.6
+
+
+def test_a_request_that_follows_has_all_its_time(tmp_path):
+    """On the same connection, and in another thread, which has a deadline of its own."""
+    with ScriptedServer(tmp_path, lambda _: [0.2, MODELS]) as server, make_client(server) as client:
+        client.transport.timeout = 0.3
+        for _ in range(3):
+            assert client.models() == []
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda _: client.models(), range(8))) == [[]] * 8
+
+
+def test_large_requests_arrive_whole(tmp_path):
+    values = np.arange(1_200_000, dtype=np.float32).reshape(3000, 400)
+    with ScriptedServer(tmp_path, lambda _: [respond(b"{}", "400 Bad Request")]) as server:
+        with make_client(server) as client, pytest.raises(BadInput):
+            client.topk("lm", values, 1)
+        assert server.requests[0][2].endswith(values.tobytes())
+
+
+class SlowStream:
+    """Takes every piece of a request after a while."""
+
+    def __init__(self):
+        self.pieces = []
+
+    def write(self, buffer, timeout):
+        assert 0 < timeout <= 0.2
+        time.sleep(0.03)
+        self.pieces.append(buffer)
+
+
+def test_a_server_that_takes_a_request_slowly_is_given_up():
+    stream, deadline, data = SlowStream(), Deadline(), bytes(range(256)) * 1024
+    with deadline.hold(time.monotonic() + 0.2), pytest.raises(httpx.ReadTimeout):
+        LimitedStream(stream, deadline).write(data, 0.2)
+    assert 1 <= len(stream.pieces) <= 7
+    assert data.startswith(b"".join(stream.pieces))
