@@ -16,14 +16,14 @@ health = APIRouter(tags=["health"], responses=schemas.FAILURE_RESPONSES)
 
 
 @health.head("/healthz", include_in_schema=False)
-@health.get("/healthz")
+@health.get("/healthz", responses={200: {"model": schemas.Health}})
 async def healthz() -> Response:
     """200 while the process answers."""
     return make_json_response({"live": True, "version": __version__})
 
 
 @health.head("/readyz", include_in_schema=False)
-@health.get("/readyz")
+@health.get("/readyz", responses={200: {"model": schemas.Health}})
 async def readyz(request: Request) -> Response:
     """200 once every bundle is warmed and its canary passed; 503 with the reason before, and while draining."""
     check_ready(request)

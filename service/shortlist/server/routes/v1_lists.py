@@ -82,7 +82,11 @@ async def list_tables(request: Request) -> Response:
     return make_json_response({"tables": get_service(request).named_lists.describe()})
 
 
-@router.put("/{name}", openapi_extra=schemas.describe_body(schemas.ListTable, binary=True))
+@router.put(
+    "/{name}",
+    responses={200: {"model": schemas.StoredLists}},
+    openapi_extra=schemas.describe_body(schemas.ListTable, binary=True),
+)
 async def register_lists(request: Request, name: str) -> Response:
     """Register a table of lists under a name; an existing table of that name is replaced."""
     service = get_service(request)
@@ -93,7 +97,7 @@ async def register_lists(request: Request, name: str) -> Response:
     return make_json_response({"name": name, "lists": len(lists), "ids": int(lists.ids.size)})
 
 
-@router.delete("/{name}")
+@router.delete("/{name}", responses={200: {"model": schemas.Forgotten}})
 async def delete_lists(request: Request, name: str) -> Response:
     """Forget the lists of that name."""
     get_service(request).named_lists.delete(name)
@@ -115,14 +119,14 @@ def read_table(body: Body) -> RowLists:
     return RowLists.make(ids, offsets).drop_repeats()
 
 
-@sets_router.get("", dependencies=[READ])
+@sets_router.get("", dependencies=[READ], responses={200: {"model": schemas.SetList}})
 async def list_sets(request: Request, name: str) -> Response:
     """The named sets of a model that were put, with their sizes."""
     folder = find_folder(get_service(request), name)
     return make_json_response({"sets": await asyncio.to_thread(describe_sets, folder)})
 
 
-@sets_router.get("/{key}", dependencies=[READ])
+@sets_router.get("/{key}", dependencies=[READ], responses={200: {"model": schemas.SetContent}})
 async def read_named_set(request: Request, name: str, key: str) -> Response:
     """The ids of one set, ascending."""
     check_set_name(key)
@@ -134,7 +138,9 @@ async def read_named_set(request: Request, name: str, key: str) -> Response:
     return SetResponse(hold_request(request), key, await asyncio.to_thread(read_set, path))
 
 
-@sets_router.put("/{key}", dependencies=[ADMINISTER], openapi_extra=SET_BODY)
+@sets_router.put(
+    "/{key}", dependencies=[ADMINISTER], responses={200: {"model": schemas.SetInfo}}, openapi_extra=SET_BODY
+)
 async def put_set(request: Request, name: str, key: str) -> Response:
     """Store a named set of classes; it replaces one of that name and is on disk before the answer."""
     service = get_service(request)
@@ -149,7 +155,7 @@ async def put_set(request: Request, name: str, key: str) -> Response:
     return make_json_response({"name": key, "ids": int(ids.size), "bytes": len(content)})
 
 
-@sets_router.delete("/{key}", dependencies=[ADMINISTER])
+@sets_router.delete("/{key}", dependencies=[ADMINISTER], responses={200: {"model": schemas.Forgotten}})
 async def delete_named_set(request: Request, name: str, key: str) -> Response:
     """Forget a set that was put; one of the same name in a bundle stands again."""
     check_set_name(key)

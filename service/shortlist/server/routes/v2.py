@@ -34,7 +34,7 @@ MODEL_PATH = "/models/{name}"
 VERSION_PATH = MODEL_PATH + "/versions/{version}"
 
 
-@router.get("", dependencies=[READ])
+@router.get("", dependencies=[READ], responses={200: {"model": schemas.ServerInfo}})
 @router.get("/", dependencies=[READ], include_in_schema=False)
 async def server(request: Request) -> Response:
     """The server's name, version and extensions."""
@@ -42,20 +42,20 @@ async def server(request: Request) -> Response:
     return make_json_response({"name": "shortlist", "version": __version__, "extensions": extensions})
 
 
-@router.get("/health/live")
+@router.get("/health/live", responses={200: {"model": schemas.Health}})
 async def live() -> Response:
     """200 while the process answers."""
     return make_json_response({"live": True})
 
 
-@router.get("/health/ready")
+@router.get("/health/ready", responses={200: {"model": schemas.Health}})
 async def ready(request: Request) -> Response:
     """200 once every model is ready; 503 with the reason before, and while draining."""
     check_ready(request)
     return make_json_response({"ready": True, "live": True})
 
 
-@router.get("/models", dependencies=[READ])
+@router.get("/models", dependencies=[READ], responses={200: {"model": schemas.ModelNames}})
 async def models(request: Request) -> Response:
     """List the names of all models."""
     return make_json_response({"models": list(get_service(request).models.by_name)})
@@ -86,8 +86,8 @@ def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
     return service.get_served_model(model).recorder.statistics.describe(model.name, model.version)
 
 
-@router.get(MODEL_PATH, dependencies=[READ])
-@router.get(VERSION_PATH, dependencies=[READ])
+@router.get(MODEL_PATH, dependencies=[READ], responses={200: {"model": schemas.ModelMetadata}})
+@router.get(VERSION_PATH, dependencies=[READ], responses={200: {"model": schemas.ModelMetadata}})
 async def metadata(request: Request, name: str, version: str | None = None) -> Response:
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
@@ -95,8 +95,8 @@ async def metadata(request: Request, name: str, version: str | None = None) -> R
     return make_json_response(v2_request.describe_model(model.head.manifest, list(versions), model.text_outputs))
 
 
-@router.get(MODEL_PATH + "/ready", dependencies=[READ])
-@router.get(VERSION_PATH + "/ready", dependencies=[READ])
+@router.get(MODEL_PATH + "/ready", dependencies=[READ], responses={200: {"model": schemas.ModelReady}})
+@router.get(VERSION_PATH + "/ready", dependencies=[READ], responses={200: {"model": schemas.ModelReady}})
 async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
     """200 once the model is ready; 503 with the reason before."""
     model = find_model(request, name, version)

@@ -37,7 +37,10 @@ PARAMETERS_SCHEMA = {"type": "object"}
 
 
 @router.post(
-    "/repository/index", dependencies=[OBSERVE], openapi_extra=describe_optional_body(ready={"type": "boolean"})
+    "/repository/index",
+    dependencies=[OBSERVE],
+    responses={200: {"model": list[schemas.IndexEntry]}},
+    openapi_extra=describe_optional_body(ready={"type": "boolean"}),
 )
 async def index(request: Request) -> Response:
     """Every version of every model with its state, or with `ready` only those that answer."""

@@ -64,6 +64,41 @@ class ListTables(BaseModel):
     tables: list[RegisteredLists]
 
 
+class StoredLists(BaseModel):
+    """A table of lists that was registered. lists, ids: how many."""
+
+    name: str
+    lists: int
+    ids: int
+
+
+class SetInfo(BaseModel):
+    """A set of a model that was put. ids: how many. bytes: on the disk."""
+
+    name: str
+    ids: int
+    bytes: int
+
+
+class SetList(BaseModel):
+    """Every set of a model that was put."""
+
+    sets: list[SetInfo]
+
+
+class SetContent(BaseModel):
+    """The ids of a set, ascending."""
+
+    name: str
+    ids: list[int]
+
+
+class Forgotten(BaseModel):
+    """What was deleted, lists or a set."""
+
+    name: str
+
+
 class ScoreResponse(Response):
     """Log-probabilities [B, m] of the ids; null for the id -1."""
 

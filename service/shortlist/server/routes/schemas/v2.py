@@ -54,3 +54,59 @@ class InferResponse(BaseModel):
     model_version: str
     parameters: dict[str, Any] = Field(description="normalizer, and promise where one is in force")
     outputs: list[Tensor]
+
+
+class ServerInfo(BaseModel):
+    """What the server is."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class ModelNames(BaseModel):
+    """The names of all models."""
+
+    models: list[str]
+
+
+class TensorInfo(BaseModel):
+    """A tensor that a model takes or gives; -1 in its shape is any size."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+
+
+class ModelMetadata(BaseModel):
+    """What a model takes, all but `context` where it is wanted, and gives."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorInfo]
+    outputs: list[TensorInfo]
+
+
+class ModelReady(BaseModel):
+    """A model answers."""
+
+    name: str
+    ready: bool
+
+
+class IndexEntry(BaseModel):
+    """A version of a model in the repository."""
+
+    name: str
+    version: str
+    state: Literal["LOADING", "READY", "UNAVAILABLE"]
+    reason: str = Field(description="why it is not ready; empty where it is")
+
+
+class Health(BaseModel):
+    """The process answers, and all models are ready; what was not asked is left out."""
+
+    live: bool | None = None
+    ready: bool | None = None
+    version: str | None = Field(default=None, description="of the server")
