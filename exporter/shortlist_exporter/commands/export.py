@@ -23,7 +23,7 @@ from shortlist.items.records import find_position
 
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.estimate import estimate_export
-from shortlist_exporter.export.like import load_like_layer, make_like_request, rename_classes
+from shortlist_exporter.export.like import check_taken, load_like_layer, make_like_request, rename_classes
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.class_lists import load_set, load_texts
@@ -155,10 +155,13 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Export a bundle and print its quality; returns 0."""
     model = None if args.like is None else Bundle(args.like)
-    request = make_request(args, model)
+    like = None if model is None else make_model_request(args, model)
+    request = make_request(args, like)
     with progress_bar("reading"):
         dense, contexts = load_directed_layer(args, model, request)
         request = add_labels(args, request, dense)
+        if like is not None:
+            check_taken(like, request, args.like, dense)
         estimate = estimate_export(dense, contexts, request)
     print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
     with progress_bar("exporting") as report:
@@ -174,17 +177,21 @@ def print_note(text: str) -> None:
     Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
-    """What the arguments ask for, on top of how the bundle `model` was asked for; raises BadInput."""
+def make_model_request(args: argparse.Namespace, model: Bundle) -> Request:
+    """How the bundle `model` was asked for, with the changes of items that its layer holds, if that is taken."""
+    return replace(make_like_request(model), item_position=find_held_changes(args, model))
+
+
+def make_request(args: argparse.Namespace, like: Request | None) -> Request:
+    """What the arguments ask for, on top of `like`, how the bundle of --like was asked for; raises BadInput."""
     options = dict(parse_option(option) for option in args.options) | ({"device": args.device} if args.device else {})
     promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5), *args.min_pk) if share is not None}
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
     request = replace(request, item_position=args.item_position)
-    if model is None:
+    if like is None:
         return replace(request, method=args.method or DEFAULT_METHOD)
     if args.method is not None:
         raise BadInput("--like takes the method of that bundle: leave --method out")
-    like = make_like_request(model)
     if request.names is not None:
         like = rename_classes(like, request.names)
     return replace(
@@ -203,7 +210,7 @@ def make_request(args: argparse.Namespace, model: Bundle | None) -> Request:
         threads=request.threads,
         report=request.report,
         head=request.head,
-        item_position=request.item_position or find_held_changes(args, model),
+        item_position=request.item_position or like.item_position,
     )
 
 

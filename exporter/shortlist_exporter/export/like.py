@@ -58,6 +58,41 @@ def rename_classes(request: Request, names: Names) -> Request:
     return replace(request, names=names, labels=labels, sets=sets)
 
 
+def check_taken(like: Request, request: Request, folder: Path, dense: Dense) -> None:
+    """Raise BadInput where what `request` took from `like`, that of the bundle at `folder`, does not fit the layer."""
+    real = dense.real_classes
+    if request.max_k is not None and request.max_k == like.max_k and request.max_k > real:
+        raise BadInput(f"max_k is {like.max_k}, as in {folder}, but the layer has {real} classes: give --max-k")
+    most = min(request.max_k or real, real)
+    if request.at == like.at and max(like.at, default=0) > most:
+        raise BadInput(f"P@{max(like.at)} is measured, as in {folder}, but k goes from 1 to {most}: give --at")
+    promised = [k for k, share in like.promise.items() if k > most and share == request.promise.get(k)]
+    if promised:
+        raise BadInput(
+            f"P@{promised[0]} is promised, as in {folder}, but k goes from 1 to {most}: "
+            "give --method and --set in place of --like"
+        )
+    check_taken_texts(like, request, folder, dense)
+
+
+def check_taken_texts(like: Request, request: Request, folder: Path, dense: Dense) -> None:
+    """The same of labels, names and sets."""
+    names = None if request.names is None else request.names.classes.size
+    if request.names is like.names and names not in (None, dense.classes):
+        raise BadInput(f"there are {names} names in {folder} but {dense.classes} classes in the layer: give --names")
+    labels, has_fitting_names = request.labels, names in (None, dense.classes)
+    if labels is not None and labels is like.labels and has_fitting_names and len(labels) != dense.classes:
+        raise BadInput(
+            f"there are {len(labels)} labels in {folder} but {dense.classes} classes in the layer: give --labels"
+        )
+    for name, ids in like.sets.items():
+        if ids is request.sets[name] and ids.max(initial=0) >= dense.classes:
+            raise BadInput(
+                f"set {name} of {folder} holds id {ids.max()} but classes go from 0 to {dense.classes - 1}: "
+                f"give --set-file {name}=FILE"
+            )
+
+
 def load_like_layer(bundle: Bundle) -> Dense:
     """The dense layer that a bundle stands for; raises BadInput where it was exported without."""
     manifest = bundle.manifest

@@ -99,7 +99,7 @@ def check_options(dense: Dense, request: Request) -> None:
             raise BadInput(f"P@{k} is to reach {share}: give a share over 0, up to 1")
     if request.method == "full" and not request.keep_dense:
         raise BadInput("--no-dense leaves nothing of method full: choose another method")
-    counts = {"labels": request.labels, "names": None if request.names is None else request.names.classes}
+    counts = {"names": None if request.names is None else request.names.classes, "labels": request.labels}
     for what, texts in counts.items():
         if texts is not None and len(texts) != dense.classes:
             raise BadInput(f"there are {len(texts)} {what} for {dense.classes} classes: give one for each")

@@ -20,6 +20,7 @@ from tests.support.layers import CLASSES, list_layers, make_contexts, make_dense
 pytestmark = pytest.mark.slow
 
 LAYERS = list_layers(grouped.CLASSES)
+NAMES = Names.make([f"item-{i}" for i in range(300)])
 
 
 @pytest.fixture(params=LAYERS)
@@ -116,6 +117,48 @@ def test_what_is_refused(tmp_path, flags, words):
     assert words in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("taken", "flags", "words"),
+    [
+        ({"max_k": 290}, (), "max_k is 290, as in {}, but the layer has 200 classes: give --max-k"),
+        ({"at": (1, 250)}, (), "P@250 is measured, as in {}, but k goes from 1 to 200: give --at"),
+        ({"at": (1, 150)}, ("--max-k", "90"), "P@150 is measured, as in {}, but k goes from 1 to 90: give --at"),
+        (
+            {"promise": {250: 0.1}},
+            (),
+            "P@250 is promised, as in {}, but k goes from 1 to 200: give --method and --set in place of --like",
+        ),
+        ({"labels": ["word"] * 300}, (), "there are 300 labels in {} but 200 classes in the layer: give --labels"),
+        ({"names": NAMES}, (), "there are 300 names in {} but 200 classes in the layer: give --names"),
+        (
+            {"sets": {"few": np.array([9, 250])}},
+            (),
+            "set few of {} holds id 250 but classes go from 0 to 199: give --set-file few=FILE",
+        ),
+        ({"at": (1, 150)}, ("--max-k", "290"), "max_k is 290 but the layer has 200 classes: choose 1 to 200"),
+    ],
+)
+def test_what_a_layer_of_fewer_classes_does_not_take_is_said_to_be_of_the_bundle(tmp_path, taken, flags, words):
+    head = make_head(tmp_path, make_dense(), method="full", options={}, **taken)
+    np.save(tmp_path / "w.npy", make_dense(200, seed=4).weight)
+    flags = ("--weights", tmp_path / "w.npy", *flags)
+    result, out = export_like(head.folder, make_contexts().contexts, tmp_path, *flags)
+    assert (result.returncode, out.exists()) == (1, False)
+    assert words.format(head.folder) in result.stderr
+
+
+def test_what_is_given_beside_a_bundle_of_more_classes_is_not_taken_from_it(tmp_path):
+    taken = {"max_k": 290, "at": (1, 250), "labels": ["word"] * 300, "sets": {"few": np.array([9, 250])}}
+    head = make_head(tmp_path, make_dense(), method="full", options={}, names=NAMES, **taken)
+    np.save(tmp_path / "w.npy", make_dense(200, seed=4).weight)
+    (tmp_path / "names").write_text("\n".join(f"item-{i}" for i in range(200)), "utf-8")
+    flags = ("--weights", tmp_path / "w.npy", "--names", tmp_path / "names", "--max-k", "100", "--at", "20")
+    result, out = export_like(head.folder, make_contexts().contexts, tmp_path, *flags)
+    assert result.returncode == 0, result.stderr
+    manifest = Bundle(out).manifest
+    assert (manifest.max_k, list(manifest.quality.p_at)) == (100, [20])
+
+
 def test_without_a_layer_or_a_record_there_is_nothing_to_go_by(tmp_path, small_repository):
     bundle = Bundle(make_head(tmp_path, make_dense(), keep_dense=False).folder)
     with pytest.raises(BadInput, match="give --weights"):
@@ -136,8 +179,8 @@ def test_sets_are_written_and_made_again(tmp_path):
 
 
 def test_labels_and_sets_follow_the_names_of_another_layer(tmp_path):
-    names = [f"item-{i}" for i in range(300)]
-    texts = {"names": Names.make(names), "labels": [f"word {i}" for i in range(300)]}
+    names = NAMES.read(np.arange(300)).tolist()
+    texts = {"names": NAMES, "labels": [f"word {i}" for i in range(300)]}
     head = make_head(tmp_path, make_dense(), method="full", options={}, sets={"few": np.array([9, 3])}, **texts)
     np.save(tmp_path / "w.npy", make_dense(200, seed=4).weight)
     (tmp_path / "names").write_text("\n".join([*reversed(names[:199]), "new"]), "utf-8")
