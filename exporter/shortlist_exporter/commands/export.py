@@ -19,7 +19,7 @@ from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_precision, parse_share
 from shortlist.errors import BadInput
-from shortlist.items.records import find_position
+from shortlist.items.records import find_position, has_cosines
 
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.export.estimate import estimate_export
@@ -27,7 +27,7 @@ from shortlist_exporter.export.like import check_taken, load_like_layer, make_li
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.class_lists import load_set, load_texts
-from shortlist_exporter.inputs.sampled import complete_contexts, normalize_layer
+from shortlist_exporter.inputs.sampled import complete_contexts, normalize_contexts, normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
 from shortlist_exporter.methods.base import TrainedMethod
 from shortlist_exporter.methods.registry import DEFAULT_METHOD, METHODS, find_method
@@ -187,7 +187,7 @@ def make_request(args: argparse.Namespace, like: Request | None) -> Request:
     options = dict(parse_option(option) for option in args.options) | ({"device": args.device} if args.device else {})
     promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5), *args.min_pk) if share is not None}
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
-    request = replace(request, item_position=args.item_position)
+    request = replace(request, item_position=args.item_position, cosine=args.cosine)
     if like is None:
         return replace(request, method=args.method or DEFAULT_METHOD)
     if args.method is not None:
@@ -211,6 +211,7 @@ def make_request(args: argparse.Namespace, like: Request | None) -> Request:
         report=request.report,
         head=request.head,
         item_position=request.item_position or like.item_position,
+        cosine=request.cosine or like.cosine,
     )
 
 
@@ -244,9 +245,18 @@ def load_directed_layer(args: argparse.Namespace, model: Bundle | None, request:
         raise BadInput(f"method {request.method} is trained on contexts: give --contexts")
     dense = load_weights(args, model)
     contexts = None if args.contexts is None else load_contexts(args.contexts)
-    if args.cosine:
-        dense, contexts = normalize_layer(dense, contexts)
+    if request.cosine:
+        dense, contexts = normalize_pair(args, model, dense, contexts)
     return dense, complete_contexts(dense, contexts, request.seed)
+
+
+def normalize_pair(
+    args: argparse.Namespace, model: Bundle | None, dense: Dense, contexts: Contexts | None
+) -> tuple[Dense, Contexts | None]:
+    """As `normalize_layer`; a layer that was taken from a bundle of cosines stays as it is, to the bit."""
+    if model is None or args.weights is not None or not has_cosines(model.manifest):
+        return normalize_layer(dense, contexts)
+    return dense, contexts and normalize_contexts(contexts)
 
 
 def load_layer(args: argparse.Namespace) -> tuple[Dense, Contexts]:

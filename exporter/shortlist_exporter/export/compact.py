@@ -17,6 +17,7 @@ from shortlist.items.overlay import ItemOverlay
 from shortlist.items.records import LogStart, find_log, find_position, read_records
 
 from shortlist_exporter.core.types import Progress, quiet
+from shortlist_exporter.inputs.sampled import normalize_contexts
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .like import load_like_layer, make_like_request
@@ -81,7 +82,7 @@ def compact(
         item_position=overlay.position,
     )
     rows = contexts or Contexts(bundle.tensors(CALIBRATION_FILE)["contexts"])
-    return export(dense, rows, out, request, progress)
+    return export(dense, normalize_contexts(rows) if request.cosine else rows, out, request, progress)
 
 
 def check_renumbering(bundle: Bundle) -> None:

@@ -12,6 +12,7 @@ from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.core.results import NO_CLASS
 from shortlist.errors import BadInput
+from shortlist.items.records import has_cosines
 
 from shortlist_exporter.inputs.formats.base import Array
 from shortlist_exporter.inputs.formats.onnx_graph import open_graph
@@ -40,7 +41,8 @@ def make_like_request(bundle: Bundle) -> Request:
     labels, names = bundle.labels(), bundle.names()
     folder = bundle.folder / SETS_FOLDER
     sets = {name: read_set(make_path(folder, name)) for name in list_set_names(folder)}
-    return Request(method=manifest.method, seed=manifest.seed, labels=labels, names=names, sets=sets, **fields)
+    fields |= {"labels": labels, "names": names, "sets": sets, "cosine": has_cosines(manifest)}
+    return Request(method=manifest.method, seed=manifest.seed, **fields)
 
 
 def rename_classes(request: Request, names: Names) -> Request:

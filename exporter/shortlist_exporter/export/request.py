@@ -32,7 +32,8 @@ class Request:
     be asked by. threads: of each session while measuring. report:
     write the page about the bundle. sets: ids [m] of named sets of classes. at: k for each of which requests are
     measured by themselves. head: a head of the method that was trained elsewhere, as a module or a file of its
-    `state_dict`. item_position: up to which change of the model's items the layer holds them.
+    `state_dict`. item_position: up to which change of the model's items the layer holds them. cosine: the rows of the
+    layer and the contexts were divided by their lengths, as vectors of items that are changed later will be.
     """
 
     method: str = DEFAULT_METHOD
@@ -51,6 +52,7 @@ class Request:
     at: tuple[int, ...] = ()
     head: Path | nn.Module | None = None
     item_position: int = 0
+    cosine: bool = False
 
     @property
     def depths(self) -> tuple[int, ...]:

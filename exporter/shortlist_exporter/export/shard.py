@@ -15,6 +15,7 @@ from shortlist.fleet.shards.ranges import ClassRange, cut_classes
 from shortlist.fleet.shards.shard_list import SHARDS_FILE, ShardEntry, ShardList
 
 from shortlist_exporter.core.types import Progress, quiet
+from shortlist_exporter.inputs.sampled import normalize_contexts
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .like import load_like_layer, make_like_request
@@ -38,6 +39,7 @@ def export_shards(
     check_cut(bundle, out)
     dense, request = load_like_layer(bundle), make_like_request(bundle)
     sample = contexts or Contexts(bundle.tensors(CALIBRATION_FILE)["contexts"].astype(np.float32))
+    sample = normalize_contexts(sample) if request.cosine else sample
     entries, manifests = [], []
     for number, part in enumerate(cut_classes(dense.classes, shards)):
         place = f"{bundle.manifest.name}-{number}-of-{shards}/{bundle.manifest.version}"

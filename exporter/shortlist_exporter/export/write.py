@@ -17,7 +17,7 @@ from shortlist.core.results import IdArray
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
-from shortlist.items.records import POSITION
+from shortlist.items.records import COSINE, POSITION
 
 from shortlist_exporter.core.provenance import record_provenance
 from shortlist_exporter.graphs.builder import GraphFiles
@@ -82,14 +82,15 @@ def make_manifest(
 
 def describe_bundle(dense: Dense, contexts: Contexts, out: Path, request: Request) -> dict[str, Any]:
     """Keyword arguments for a manifest: the fields that do not depend on the head in the bundle at `out`."""
-    position = {POSITION: request.item_position} if request.item_position else {}
+    items = {POSITION: request.item_position, COSINE: request.cosine}
+    stated = {name: value for name, value in items.items() if value}
     return {
         "name": out.parent.name,
         "version": parse_version_folder(out),
         "max_k": request.max_k or dense.real_classes,
         "seed": request.seed,
         "fallback": request.fallback,
-        "provenance": record_provenance(dense, contexts) | {RECORD: record_request(request)} | position,
+        "provenance": record_provenance(dense, contexts) | {RECORD: record_request(request)} | stated,
     }
 
 

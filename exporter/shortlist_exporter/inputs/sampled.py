@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from shortlist.core.arrays import normalize_rows
 from shortlist.errors import BadInput
 from shortlist_models.rescored.groups import cluster_rows
 
@@ -106,16 +107,18 @@ def draw_noise(random: np.random.Generator, directions: Array, count: int) -> Ar
 def normalize_layer(dense: Dense, contexts: Contexts | None) -> tuple[Dense, Contexts | None]:
     """Both with rows of length 1: their products are cosines. Raises BadInput where a bias or a cap changes them."""
     if dense.bias is not None or dense.soft_cap is not None:
-        raise BadInput("--cosine is of layers without a bias and without a soft-cap: leave it out")
+        raise BadInput(
+            "--cosine is of layers without a bias and without a soft-cap: "
+            "leave it out, or the --like of a bundle that has it"
+        )
     in_place = dense.weight if dense.weight.flags.writeable else None  # of millions of rows, a copy is large
     layer = replace(dense, weight=normalize_rows(dense.weight, in_place))
-    return layer, contexts and replace(contexts, contexts=normalize_rows(contexts.contexts))
+    return layer, contexts and normalize_contexts(contexts)
 
 
-def normalize_rows(rows: Array, out: Array | None = None) -> Array:
-    """Rows [m, d] divided by their lengths, float32, into `out`, if given; a row of zeros stays one."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, np.where(lengths > 0, lengths, 1), out=out)
+def normalize_contexts(contexts: Contexts) -> Contexts:
+    """The same in their directions, of length 1."""
+    return replace(contexts, contexts=normalize_rows(contexts.contexts))
 
 
 def measure_coverage(dense: Dense, contexts: Array, seed: int) -> Coverage:

@@ -181,6 +181,13 @@ def check_finite(rows: FloatArray) -> FloatArray:
     return rows
 
 
+def normalize_rows(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """Divide `rows` [m, d] by their lengths, float32, into `out`, if given; a row of zeros stays one."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))[:, None]  # float32 has no room for squares
+    result = np.empty_like(rows) if out is None else out
+    return np.divide(rows, np.where(lengths > 0, lengths, 1), out=result, casting="same_kind")
+
+
 def check_dimensions(what: str, shape: tuple[int, ...]) -> None:
     """Raise BadInput unless `shape` has the two dimensions of context vectors."""
     if len(shape) != 2:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
+from shortlist.core.arrays import normalize_rows
 from shortlist.core.results import BoolArray, FloatArray, IdArray, IntArray
 from shortlist.kernels.changes import CompiledMerge, RowSet
 from shortlist.kernels.exact_rows import CompiledGather
@@ -17,6 +18,7 @@ from shortlist.kernels.growing_previews import GrowingPreviews
 
 from .batch import ItemBatch, Key
 from .names import GrowingNames, follow_nobody
+from .records import has_cosines
 from .table import MIN_ROWS, NEVER, ItemTable
 
 NOT_CHANGED, GONE = -1, -2  # in place of a place: the bundle's own class, and no class
@@ -130,6 +132,7 @@ class ItemOverlay:
         self.classes = self.base_classes = manifest.classes
         self.names = None if names is None else GrowingNames.grow(names)
         self.position = self.exported_position = position
+        self.has_cosines = has_cosines(manifest)
         self.live_rows: dict[int, int] = {}
         self.table = ItemTable(manifest.dim, MIN_ROWS, manifest.logit_scale, manifest.soft_cap, threads)
         self.moment, self.hidden_count, self.hidden = 0, 0, np.zeros(MIN_ROWS, np.int64)
@@ -187,7 +190,8 @@ class ItemOverlay:
         self.end_rows(ids)
         if not self.table.has_room(len(ids)):
             self.copy_live_rows(len(ids))
-        first = self.table.append(ids, batch.vectors, batch.biases)
+        vectors = normalize_rows(batch.vectors) if self.has_cosines else batch.vectors
+        first = self.table.append(ids, vectors, batch.biases)
         self.live_rows.update(zip(ids, range(first, first + len(ids)), strict=True))
         self.hide(ids)
         self.classes = max(self.classes, max(ids) + 1)

@@ -16,6 +16,7 @@ from .log_file import Frame, read_frames
 
 FORMAT = 1
 POSITION = "item_position"  # in a manifest's provenance: up to which change a bundle holds them
+COSINE = "cosine"  # there, too: the rows of a bundle's layer were divided by their lengths
 LOG_ENDING = ".items"
 
 
@@ -95,3 +96,8 @@ def note_sources(sources: dict[str, int], batches: list[ItemBatch]) -> None:
 def find_position(manifest: Manifest) -> int:
     """Up to which change a bundle holds the changes of its items itself."""
     return int(manifest.provenance.get(POSITION, 0))
+
+
+def has_cosines(manifest: Manifest) -> bool:
+    """Whether the rows of a bundle's layer were divided by their lengths, as the vectors of its items are to be."""
+    return bool(manifest.provenance.get(COSINE, False))

@@ -7,12 +7,15 @@ import pytest
 import shortlist
 from shortlist.bundle.class_sets import pack_set, write_set
 from shortlist.bundle.names import Names
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.errors import BadInput, BundleError
 from shortlist.items.batch import ItemBatch
 from shortlist.items.store import ItemStore
 from shortlist_exporter.export.compact import compact
+from shortlist_exporter.export.like import load_like_layer
 from shortlist_exporter.export.request import Request, limit_classes
 from shortlist_exporter.export.run import export
+from shortlist_exporter.inputs.sampled import normalize_layer
 from shortlist_exporter.inputs.sources import Contexts
 
 from tests.support.layers import DIM, make_contexts, make_dense, make_small_repository, run_cli
@@ -132,6 +135,25 @@ def test_a_fresh_version_without_a_position_gets_all_changes_by_name(repository,
     head = load(store, repository, 2)
     assert head.items.find_ids(["a", "item-5"]) == [300, 294]
     assert not (head.topk(ROWS, 50).ids == 294).any()
+
+
+def test_vectors_of_items_of_cosines_are_divided_by_their_lengths(repository, store):
+    dense, contexts = normalize_layer(make_dense(), make_contexts())
+    names = Names.make([f"item-{i}" for i in range(300)])
+    export(dense, contexts, repository / "lm" / "2", Request("full", names=names, threads=1, cosine=True))
+    first = load(store, repository, 2)
+    vectors = np.array([7 * dense.weight[3], np.full(DIM, 3e38), np.zeros(DIM)], np.float32)
+    store.ledgers["lm"].submit(ItemBatch.make(["same", "large", "nothing"], vectors, [])).result()
+    top = first.topk(dense.weight[3:4], 4, allow=[3, 300, 301, 302], exact=True, scores=True)
+    by_id = dict(zip(top.ids[0].tolist(), top.scores[0].tolist(), strict=True))
+    assert by_id[300] == pytest.approx(by_id[3], abs=1e-6) == pytest.approx(1, abs=1e-6)
+    assert by_id[301] == pytest.approx(dense.weight[3].sum() / DIM**0.5, abs=1e-6)
+    assert by_id[302] == 0
+    manifest = compact(repository / "lm", store.folder, make_contexts())
+    assert manifest.provenance["cosine"] is True
+    second = Bundle(repository / "lm" / "3")
+    rows = [load_like_layer(second).weight[:302], second.tensors(CALIBRATION_FILE)["contexts"]]
+    np.testing.assert_allclose(np.linalg.norm(np.concatenate(rows), axis=1), 1, rtol=1e-6)
 
 
 def test_logs_drop_what_all_versions_hold(repository, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from shortlist.bundle.names import Names
-from shortlist.bundle.reader import Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist_exporter.export.like import load_like_layer, make_like_request
@@ -169,6 +169,22 @@ def test_without_a_layer_or_a_record_there_is_nothing_to_go_by(tmp_path, small_r
     np.save(tmp_path / "x.npy", make_contexts().contexts)
     result = run_cli("export", "--contexts", tmp_path / "x.npy", "--out", tmp_path / "a" / "1")
     assert (result.returncode, "give --weights, or --like" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("flags", [(), ("--weights", "w.npy")])
+def test_a_bundle_like_one_of_cosines_is_of_cosines(tmp_path, monkeypatch, flags):
+    monkeypatch.chdir(tmp_path)
+    np.save("w.npy", make_dense(seed=4).weight)
+    np.save("x.npy", make_contexts().contexts)
+    layer = ("--weights", "w.npy", "--contexts", "x.npy", "--cosine", "--method", "full", "--out", "first/1")
+    assert run_cli("export", *layer, "--no-report", "--threads", "1").returncode == 0
+    result, out = export_like("first/1", make_contexts(seed=9).contexts, tmp_path, *flags)
+    assert result.returncode == 0, result.stderr
+    first, bundle = Bundle(Path("first/1")), Bundle(out)
+    assert np.array_equal(load_like_layer(bundle).weight, load_like_layer(first).weight)
+    rows = [load_like_layer(bundle).weight, bundle.tensors(CALIBRATION_FILE)["contexts"]]
+    np.testing.assert_allclose(np.linalg.norm(np.concatenate(rows), axis=1), 1, rtol=1e-6)
+    assert bundle.manifest.provenance["cosine"] is True
 
 
 def test_sets_are_written_and_made_again(tmp_path):
