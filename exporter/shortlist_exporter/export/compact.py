@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,6 +75,7 @@ def compact(
     if renumber:
         request = renumber_sets(request, dense)
         dense, texts = drop_removed(dense, texts)
+    dense = hash_numbers(dense)
     request = replace(
         limit_classes(request, dense.real_classes),
         labels=texts.labels,
@@ -145,6 +147,14 @@ def change_bias(dense: Dense, overlay: ItemOverlay) -> np.ndarray | None:
     bias[: dense.classes] = 0 if dense.bias is None else dense.bias
     bias[items] = changes.table.biases[rows]
     return bias
+
+
+def hash_numbers(dense: Dense) -> Dense:
+    """The layer with the hash of its own numbers, which are float32: after changes no file that was given holds it."""
+    digest = hashlib.sha256(np.ascontiguousarray(dense.weight).data)
+    for part in (dense.bias, dense.padded):
+        digest.update(b"" if part is None else part.tobytes())
+    return replace(dense, dtype="float32", sha256=digest.hexdigest())
 
 
 def add_texts(texts: Texts, overlay: ItemOverlay) -> Texts:

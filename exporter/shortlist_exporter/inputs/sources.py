@@ -40,7 +40,8 @@ class Dense:
 
     weight: [V, d] float32. bias: [V] float32 or None. logit_scale, soft_cap: over 0. padded: [m] int64 ids of rows that
     are no class. dtype: of the weight in the file. sha256: of the file, or of the hashes of the files that hold the
-    weight. Raises BadInput for another scale or soft-cap; `check_layer` looks at the arrays.
+    weight, or of the numbers themselves where no file holds them. Raises BadInput for another scale or soft-cap;
+    `check_layer` looks at the arrays.
     """
 
     weight: Array

@@ -96,6 +96,21 @@ def test_removed_items_may_go_and_names_stay(repository, store):
     np.testing.assert_array_equal(*both)
 
 
+def test_a_changed_layer_is_not_said_to_be_the_file_that_was_exported(repository, store):
+    names = Names.make([f"item-{i}" for i in range(300)])
+    dense = make_dense(dtype="float16", sha256="ab" * 32)
+    export(dense, make_contexts(), repository / "lm" / "2", Request("full", names=names, threads=1))
+    load(store, repository, 2)
+    change(store.ledgers["lm"], ["a"], [], 1)
+    added = compact(repository / "lm", store.folder, make_contexts())
+    change(store.ledgers["lm"], [], ["a"], 2)
+    removed = compact(repository / "lm", store.folder, make_contexts())
+    hashes = {manifest.provenance["weights_sha256"] for manifest in (added, removed)}
+    assert len(hashes - {dense.sha256}) == 2
+    assert all(len(text) == 64 for text in hashes)
+    assert (added.dtype, removed.dtype) == ("float32", "float32")
+
+
 def test_sets_hold_the_same_items_when_ids_change(repository, store):
     texts = {"names": Names.make([f"item-{i}" for i in range(300)]), "sets": {"some": np.array([3, 10, 20])}}
     export(make_dense(), make_contexts(), repository / "lm" / "2", Request("full", **texts, threads=1))
