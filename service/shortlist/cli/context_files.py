@@ -76,7 +76,7 @@ def read_kinds(path: Path) -> dict[str, Array]:
         return {}
     with safetensors.safe_open(path, framework="numpy") as file:
         kinds = parse_kinds(file.metadata() or {}, path)
-        documents = file.get_tensor("documents") if kinds and "documents" in file.keys() else None
+        documents = file.get_tensor("documents") if "documents" in file.keys() else None
         count = file.get_slice("contexts").get_shape()[0]
     if documents is not None and (documents.shape != (count,) or documents.dtype.kind not in "iu"):
         shape = list(documents.shape)

@@ -42,9 +42,11 @@ def test_it_prints_what_each_kind_of_text_gives(narrow_head, files):
     figures = json.loads(run_cli(*arguments, "--json").stdout)["kinds"]
     assert {name: depth["rows"] for name, depth in figures.items()} == {"prose": 100, "code": 50}
     assert f"P@1, code                    {figures['code']['precision']['mean']:.4f}" in run_cli(*arguments).stdout
-    save_file(tensors | {"documents": documents[:-1]}, files.folder / "short.safetensors", {"kinds": json.dumps(kinds)})
-    process = run_cli(*arguments[:3], files.folder / "short.safetensors")
-    assert f"documents of {files.folder / 'short.safetensors'} are" in process.stderr
+    for metadata in ({"kinds": json.dumps(kinds)}, None):
+        save_file(tensors | {"documents": documents[:-1]}, files.folder / "short.safetensors", metadata)
+        process = run_cli(*arguments[:3], files.folder / "short.safetensors")
+        assert process.returncode == 1
+        assert f"documents of {files.folder / 'short.safetensors'} are" in process.stderr
     save_file(tensors, files.folder / "wrong.safetensors", {"kinds": "[1]"})
     process = run_cli("evaluate", narrow_head.folder, "--contexts", files.folder / "wrong.safetensors")
     assert process.returncode == 1
