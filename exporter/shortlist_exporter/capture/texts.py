@@ -10,6 +10,7 @@ from pathlib import Path
 from shortlist.errors import BadInput, NotFound
 
 TEXT_SUFFIX = ".txt"
+BYTE_ORDER_MARK = "\ufeff"  # with which some editors begin a file
 # a form feed, which is no part of the text; WikiText's titles, a novel's chapters
 DOCUMENT_START = re.compile(r"^\f\n|^(?= = [^=].* = \n)|^(?=Chapter \w+\n)", re.MULTILINE)
 
@@ -61,4 +62,4 @@ def read_documents(path: Path) -> list[str]:
         raise BadInput(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from error
     except FileNotFoundError as error:
         raise NotFound(f"there is no text file {path}") from error
-    return [part for part in DOCUMENT_START.split(content) if part.strip()]
+    return [part for part in DOCUMENT_START.split(content.removeprefix(BYTE_ORDER_MARK)) if part.strip()]

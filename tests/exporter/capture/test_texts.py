@@ -38,6 +38,13 @@ def test_a_text_that_is_not_utf8(tmp_path):
         read_texts([Text(tmp_path / "t.txt")])
 
 
+def test_a_mark_at_the_start_of_a_file_is_no_part_of_its_text(tmp_path):
+    (tmp_path / "t.txt").write_bytes("\ufeff\f\nfirst\n\f\na \ufeffb\n".encode())
+    assert read_documents(tmp_path / "t.txt") == ["first\n", "a \ufeffb\n"]
+    (tmp_path / "empty.txt").write_bytes("\ufeff\n".encode())
+    assert read_documents(tmp_path / "empty.txt") == []
+
+
 def test_a_missing_text(tmp_path):
     with pytest.raises(NotFound, match=r"absent\.txt"):
         list_texts([Text(tmp_path / "absent.txt")])
