@@ -15,7 +15,7 @@ from shortlist_exporter.core.types import Cost, FloatArray
 from shortlist_exporter.inputs.sources import Dense
 from shortlist_exporter.methods import grouped
 from shortlist_exporter.methods.l2s import change_probes
-from shortlist_exporter.methods.registry import METHODS, Fitted, find_method
+from shortlist_exporter.methods.registry import METHODS, Fitted
 from shortlist_exporter.methods.svd import change_full_view
 
 DENSE_METHOD = "full"  # what the others are held against, and the answer of last resort
@@ -132,7 +132,9 @@ def list_default_methods() -> list[str]:
 def choose_methods(names: Sequence[str]) -> list[str]:
     """`names`, or the default ones; raises BadInput where one is unknown or is trained anew, or all are dense."""
     for name in names:
-        if find_method(name).reference != "dense":
+        if name not in METHODS:
+            raise BadInput(f"there is no method '{name}': choose one of {', '.join(list_default_methods())}")
+        if METHODS[name].reference != "dense":
             raise BadInput(
                 f"method {name} is trained on targets and cannot be compared with the dense layer: "
                 "leave it out of --methods"

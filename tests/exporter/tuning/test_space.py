@@ -84,6 +84,13 @@ def test_methods_trained_on_targets_are_left_out(monkeypatch):
         choose_methods(["l2s"])
 
 
+def test_only_methods_that_are_searched_are_offered_for_an_unknown_one():
+    with pytest.raises(BadInput, match="there is no method 'svm': choose one of ") as refusal:
+        choose_methods(["svd", "svm"])
+    offered = str(refusal.value).split("choose one of ")[1].split(", ")
+    assert choose_methods(offered) == offered == choose_methods([])
+
+
 def test_dense_alone_leaves_nothing_to_compare_it_with():
     assert choose_methods(["full", "svd"]) == ["svd"]
     with pytest.raises(BadInput, match="method full is the dense layer, beside which others are measured"):
