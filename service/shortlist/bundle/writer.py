@@ -26,7 +26,7 @@ def write_version(folder: Path) -> Iterator[Path]:
     """A temporary folder that becomes `folder` in one rename when the block ends, and vanishes when it fails.
 
     Its files lose their write permission: whatever opens one to change it is refused.
-    A killed process leaves only a hidden folder, which is never served and which the next export removes.
+    A killed process leaves only a hidden folder, which is never served and which the next export of the model removes.
     Raises VersionExists when `folder` is there, BundleError when the disk refuses.
     """
     parse_version_folder(folder)
@@ -75,7 +75,7 @@ def make_parent_folders(folder: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def make_workplace(folder: Path) -> Iterator[Path]:
     """Make a hidden folder beside `folder`, locked as long as the process lives, and remove it at the end."""
-    remove_unfinished(folder.parent, folder.name)
+    remove_unfinished(folder.parent)
     place = Path(tempfile.mkdtemp(prefix=f"{UNFINISHED_PREFIX}{folder.name}-", dir=folder.parent))
     try:
         with (place / f"{LOCK_FILE}.new").open("wb") as file:
@@ -86,9 +86,9 @@ def make_workplace(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def remove_unfinished(parent: Path, version: str) -> None:
-    """Delete what killed exports of this version left; an export that still runs keeps its own."""
-    for left in parent.glob(f"{UNFINISHED_PREFIX}{version}-*"):
+def remove_unfinished(parent: Path) -> None:
+    """Delete what killed exports of any version left; an export that still runs keeps its own."""
+    for left in parent.glob(f"{UNFINISHED_PREFIX}*"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
 

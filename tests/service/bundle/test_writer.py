@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +105,26 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
     done = run_cli("export", *inputs, "--out", out)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in out.parent.iterdir()] == ["1"]
+
+
+def test_what_killed_exports_of_another_version_left_goes_and_what_a_running_one_has_stays(tmp_path):
+    command = (
+        "import pathlib, sys, time, shortlist.bundle.writer as writer\n"
+        "with writer.write_version(pathlib.Path(sys.argv[1])) as folder:\n"
+        "    print(folder.parent, flush=True)\n"
+        "    time.sleep(60)"
+    )
+    arguments = [sys.executable, "-c", command, str(tmp_path / "lm" / "1")]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
+    left = Path(process.stdout.readline().strip())
+    with write_version(tmp_path / "lm" / "2"):
+        assert left.is_dir(), "its export runs"
+    process.terminate()
+    process.communicate()
+    assert left.is_dir()
+    with write_version(tmp_path / "lm" / "3"):
+        assert not left.exists()
+    assert sorted(path.name for path in (tmp_path / "lm").iterdir()) == ["2", "3"]
 
 
 def test_exports_of_one_version_at_a_time_keep_their_own_folders(tmp_path):
