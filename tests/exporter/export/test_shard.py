@@ -7,11 +7,12 @@ import json
 import numpy as np
 import pytest
 from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names
-from shortlist.bundle.reader import Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.errors import BadInput
 from shortlist.fleet.shards.ranges import ClassRange
 from shortlist.fleet.shards.sharded_head import ShardedHead
 from shortlist_exporter.export.shard import cut_layer, export_shards
+from shortlist_exporter.inputs.sampled import normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.heads import adaptive
@@ -53,6 +54,16 @@ def test_given_contexts_are_fitted_on(small_repository, tmp_path):
     sample = Contexts(make_contexts(rows=200, seed=9).contexts)
     (first, _) = export_shards(Bundle(small_repository / "lm" / "1"), 2, tmp_path, sample, threads=1)
     assert first.provenance["contexts_rows"] == 200
+
+
+@pytest.mark.slow
+def test_shards_of_a_bundle_of_cosines_are_of_cosines(tmp_path):
+    dense, contexts = normalize_layer(make_dense(), make_contexts())
+    whole = make_head(tmp_path, dense, contexts, method="full", options={}, cosine=True)
+    (first, _) = export_shards(Bundle(whole.folder), 2, tmp_path / "shards", make_contexts(seed=9), threads=1)
+    rows = Bundle(tmp_path / "shards" / first.name / "1").tensors(CALIBRATION_FILE)["contexts"]
+    assert first.provenance["cosine"] is True
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-6)
 
 
 @pytest.mark.slow
