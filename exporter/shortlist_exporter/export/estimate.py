@@ -14,7 +14,9 @@ from shortlist_exporter.methods.registry import find_method
 
 from .request import Request
 
-BASE_BYTES = 1 << 30  # interpreter, libraries, and the logits of a chunk of contexts
+BASE_BYTES = 450 << 20  # interpreter, libraries, and the arrays of a layer of some thousand classes
+WORK_WEIGHTS, WORK_CONTEXTS = 8, 420  # what is worked on at a time: in sizes of the weights, and logits of contexts
+MAX_WORK_BYTES = 574 << 20  # of it, since large layers go by parts
 HEAD_WEIGHTS = 0.6  # int8 rows, previews and their tables, in sizes of the weights
 CROSSOVER_ROWS = 2_400  # contexts whose logits take as long as all that is timed beside dense
 CERTIFICATE_ROWS_PER_DIM = 6  # and as long as the certificate: products in float64
@@ -40,7 +42,8 @@ class Estimate(NamedTuple):
 def estimate_export(dense: Dense, contexts: Contexts, request: Request) -> Estimate:
     """What `export` of the same arguments will need on this machine as busy as it is; raises BadInput."""
     copies = 1 + request.keep_dense + HEAD_WEIGHTS  # of the weights: as given, packed where dense is timed, the head's
-    memory = BASE_BYTES + round(copies * dense.weight.nbytes) + 2 * contexts.contexts.nbytes
+    work = min(dense.weight.itemsize * dense.classes * (WORK_WEIGHTS * dense.dim + WORK_CONTEXTS), MAX_WORK_BYTES)
+    memory = BASE_BYTES + work + round(copies * dense.weight.nbytes) + 2 * contexts.contexts.nbytes
     method = find_method(request.method)
     fit_rows = method.count_fit_rows(dense, len(contexts.contexts)) if isinstance(method, DenseMethod) else None
     if fit_rows is None:

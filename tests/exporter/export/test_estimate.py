@@ -4,17 +4,39 @@ import numpy as np
 import pytest
 from shortlist_exporter.export.estimate import Estimate, estimate_export
 from shortlist_exporter.export.request import Request
+from shortlist_exporter.inputs.sources import Dense
 
 from tests.support.layers import make_contexts, make_dense
+
+
+def make_zeros(classes, dim=32):
+    """A layer of which no memory is used until it is read."""
+    return Dense(np.zeros((classes, dim), np.float32))
 
 
 @pytest.mark.parametrize("method", ["full", "svd", "cascade", "grouped"])
 def test_more_classes_need_more(method):
     contexts, request = make_contexts(dim=32), Request(method=method)
-    small, large = (estimate_export(make_dense(classes, 32), contexts, request) for classes in (5_000, 200_000))
-    weights = 4 * 32 * 195_000
+    small, large = (estimate_export(make_zeros(classes), contexts, request) for classes in (600_000, 12_000_000))
+    weights = 4 * 32 * 11_400_000
     assert 2 * weights < large.memory_bytes - small.memory_bytes < 3 * weights
     assert small.seconds < large.seconds
+
+
+@pytest.mark.parametrize(
+    ("classes", "dim", "rows", "mebibytes"),
+    [
+        (3_000, 64, 4_000, 460),
+        (20_000, 128, 8_000, 544),
+        (20_000, 512, 3_000, 969),
+        (100_000, 128, 8_000, 1033),
+        (200_000, 32, 4_000, 1037),
+    ],
+)
+def test_the_memory_that_exports_took_is_what_is_stated(classes, dim, rows, mebibytes):
+    """Measured once each, of the whole command with its report, on two cores."""
+    estimate = estimate_export(make_zeros(classes, dim), make_contexts(rows, dim), Request(method="grouped"))
+    assert estimate.memory_bytes / (1 << 20) == pytest.approx(mebibytes, rel=0.15)
 
 
 def test_trained_methods_take_as_long_as_their_training():
