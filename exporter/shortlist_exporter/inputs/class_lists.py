@@ -12,6 +12,7 @@ from shortlist.core.results import IdArray
 from shortlist.errors import BadInput, NotFound
 
 JSON_SUFFIX = ".json"
+UTF_8 = "utf-8-sig"  # without the byte-order mark that some editors begin a file with
 
 
 def load_texts(path: Path) -> list[str]:
@@ -19,7 +20,7 @@ def load_texts(path: Path) -> list[str]:
     if not path.is_file():
         raise NotFound(f"there is no file at {path}")
     try:
-        content = path.read_text("utf-8")
+        content = path.read_text(UTF_8)
         texts = json.loads(content) if path.suffix == JSON_SUFFIX else content.removesuffix("\n").split("\n")
     except (ValueError, RecursionError):
         raise BadInput(f"{path} cannot be read: give a JSON list of V strings, or V lines, in UTF-8") from None
@@ -60,7 +61,7 @@ def load_items(path: Path) -> list[Any]:
     if path.suffix != JSON_SUFFIX:
         return [line for line in load_texts(path) if line]
     try:
-        items = json.loads(path.read_text("utf-8"))
+        items = json.loads(path.read_text(UTF_8))
     except FileNotFoundError:
         raise NotFound(f"there is no file at {path}") from None
     except (ValueError, RecursionError):

@@ -16,6 +16,8 @@ NAMES = Names.make(["tea", "7", "mug"])
         ("some.txt", "mug\n7\n", NAMES, [2, 1]),
         ("some.json", json.dumps(["mug", 7]), NAMES, [2, 1]),
         ("some.txt", "", None, []),
+        ("some.txt", "\ufeffmug\n7\n", NAMES, [2, 1]),
+        ("some.json", "\ufeff" + json.dumps([4, 2]), None, [4, 2]),
     ],
 )
 def test_a_set_of_a_file(tmp_path, name, content, names, ids):
