@@ -188,9 +188,8 @@ class Head(SampledHead):
         """
         is_plain = bias is None and not (labels or risk or scores or names)
         answers, members = self.exact_answers if exact else self.row_answers, self.find_members(within, without)
-        if is_plain and (answer := answer_rows(answers, contexts, k, allow, ban, members)) is not None:
-            promise = None if exact else self.manifest.find_promise(self.manifest.normalizer, k)
-            return TopK(*answer, "exact" if exact else self.manifest.normalizer, promise=promise)
+        if is_plain and answers and (answer := answer_rows(answers, contexts, k, allow, ban, members)) is not None:
+            return TopK(*answer, "exact" if exact else self.manifest.normalizer, promise=answers.find_promise(k))
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)

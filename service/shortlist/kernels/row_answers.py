@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy import ndarray
 
-from shortlist.core.filters import IdLists, Members
+from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, Members
 from shortlist.core.results import FloatArray, IdArray, IntArray
 from shortlist.runtime.parallel import ThreadedRows
 
@@ -20,11 +20,18 @@ from .native.library import Function
 ID, FLOAT, COUNT = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.int32)  # made once: a look-up takes time
 ID_BYTES, FLOAT_BYTES, COUNT_BYTES = ID.itemsize, FLOAT.itemsize, COUNT.itemsize
 
+INCOMPLETE = 2  # what a function of the library returns that has answered, but for rows that are to be completed
+
 Answer = tuple[IdArray, FloatArray, IntArray]  # ids and log-probabilities [B, k], how many classes were scored [B]
 
 
+def make_no_filter() -> ClassFilter:
+    """Of rows without lists."""
+    return UNRESTRICTED
+
+
 class RowAnswers:
-    """Answers single rows by a function of the library: (request, context, answer) -> whether it could.
+    """Answers single rows by a function of the library: (request, context, answer) -> 0 where it could not.
 
     head: a pointer to the struct that the function answers by. dim: d. make_search: k -> a pointer to how it looks for
     so many classes, or None. max_k: the largest k that it answers. max_rows: the most rows of a call that it answers.
@@ -57,27 +64,42 @@ class RowAnswers:
         del contexts, k, members, ban
         return None
 
-    def ask(self, request: RequestStruct | None, contexts: npt.ArrayLike) -> Answer | None:
-        """The answers to contexts [B, d] as `__call__` gives them; None where there are none."""
+    def ask(
+        self,
+        request: RequestStruct | None,
+        contexts: npt.ArrayLike,
+        make_filter: Callable[[], ClassFilter] = make_no_filter,
+    ) -> Answer | None:
+        """The answers to contexts [B, d] as `__call__` gives them; None where there are none.
+
+        make_filter: gives the lists of the rows where some are to be completed: a filter takes time. So does whatever
+        Python does here: a search leaves nothing of it in the near caches, and each line of code takes a microsecond.
+        """
         if type(contexts) is not np.ndarray or contexts.dtype is not FLOAT or contexts.ndim != 2:
             return None
         rows, dim = contexts.shape
-        if request is None or dim != self.dim or not 0 < rows <= self.max_rows or not contexts.flags.aligned:
+        if request is None or dim != self.dim or not 0 < rows <= self.max_rows:
             return None
         shape, count = (rows, request.k), rows * request.k
         start, end = count * ID_BYTES, count * (ID_BYTES + FLOAT_BYTES)
         memory = bytearray(end + rows * COUNT_BYTES)
         try:
-            if not self.answer(request, contexts, memory):
-                return None
+            state = self.answer(request, contexts, memory)
         except (TypeError, ValueError):
             return None
-        return ndarray(shape, ID, memory), ndarray(shape, FLOAT, memory, start), ndarray(rows, COUNT, memory, end)
+        if not state:
+            return None
+        answer = ndarray(shape, ID, memory), ndarray(shape, FLOAT, memory, start), ndarray(rows, COUNT, memory, end)
+        return answer if state != INCOMPLETE else self.complete(answer, contexts, request.k, make_filter())
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
-        """Write the answer to `memory`; whether there is one."""
-        is_answered: int = self.function(request, point_at(contexts), point_at(memory))
-        return is_answered
+        """Write the answer to `memory`: 0 where there is none, `INCOMPLETE` where `complete` has to follow."""
+        state: int = self.function(request, point_at(contexts), point_at(memory))
+        return state
+
+    def complete(self, answer: Answer, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
+        """The answer with those rows that the function left; None where nothing gives them."""
+        raise NotImplementedError
 
     def find_request(self, k: int) -> RequestStruct | None:
         """The request for k classes, kept; None for k that is no int, or not from 1 to max_k."""
@@ -87,6 +109,11 @@ class RowAnswers:
         if request is None and 1 <= k <= self.max_k:
             request = self.requests[k] = RequestStruct.make(self.head, self.make_search(k), k)
         return request
+
+    def find_promise(self, k: int) -> float | None:
+        """The mean P@k that answers of k classes are searched by; None where they are not searched by one."""
+        del k
+        return None
 
     def limit_rows(self, crossover: int | None) -> None:
         """Leave calls of `crossover` rows and more to others, the dense layer; none where there is no number."""
@@ -114,18 +141,18 @@ class ManyRowAnswers(RowAnswers):
         self.max_rows, self.threaded_rows = max_rows, threaded_rows
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
-        """Write the answers to `memory`; whether every row has one."""
+        """As in the base class, of one row or more."""
         rows = len(contexts)
         if rows == 1:
             return super().answer(request, contexts, memory)
         threads, start = self.threaded_rows.count_threads(rows), perf_counter()
-        is_answered = super().answer(request.for_rows(rows, threads), contexts, memory)
+        state = super().answer(request.for_rows(rows, threads), contexts, memory)
         self.threaded_rows.note((perf_counter() - start) * threads / rows)
-        return is_answered
+        return state
 
 
 def answer_rows(
-    answers: RowAnswers | None,
+    answers: RowAnswers,
     contexts: npt.ArrayLike,
     k: int,
     allow: IdLists,
@@ -136,8 +163,6 @@ def answer_rows(
 
     None where there is nothing that gives them.
     """
-    if answers is None:
-        return None
     if members is not None:
         return answers.answer_marked(contexts, k, members, ban) if allow is None else None
     if allow is None and ban is None:

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.bundle.settings import MAX_EFFORT_K, GroupedSettings
 from shortlist.core.arrays import align
-from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists, Members, restrict_to_members
+from shortlist.core.filters import ClassFilter, IdLists, Members, restrict_to_members
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.row_lists import RowLists
 from shortlist.kernels.lists import MAX_BANS, make_struct, mark_long_list
@@ -27,6 +28,8 @@ LEFT_ROW = -1  # classes scored of a row that the loops leave to exact answers
 
 class SearchPlan(Protocol):
     """A plan that says how loops look for classes, and answers rows that they leave."""
+
+    settings: GroupedSettings
 
     def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
         """How they look for k classes. restricts: where there are lists. marked: how many classes marks permit."""
@@ -61,13 +64,9 @@ class GroupAnswers(ManyRowAnswers):
             return RequestStruct.make(head, make_search(plan.plan_search(k, True, marked)), k)
 
         super().__init__(function, head, dim, make_plain_search, max_k, max_rows, threaded_rows)
-        self.plan, self.classes = plan, classes
+        self.plan, self.classes, self.promise = plan, classes, plan.settings.promise
         self.listed: dict[int, tuple[RequestStruct, int]] = {}
         self.find_marked_request = lru_cache(MAX_MARKED)(make_marked_request)
-
-    def __call__(self, contexts: npt.ArrayLike, k: int) -> Answer | None:
-        """As in the base class; rows that the loops leave get exact answers."""
-        return self.complete(super().__call__(contexts, k), contexts, k, UNRESTRICTED)
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
         """The answers of rows that share short lists, arrays of ids or tables of one list; None for any others.
@@ -82,8 +81,8 @@ class GroupAnswers(ManyRowAnswers):
             return None
         if (allowed is None) != (allow is None):
             return self.answer_long_list(contexts, k, allow, banned)
-        answer = self.ask(request.with_lists(make_struct(allowed, banned)), contexts)
-        return self.complete(answer, contexts, k, ClassFilter(allowed, banned))
+        lists = make_struct(allowed, banned)
+        return self.ask(request.with_lists(lists), contexts, lambda: ClassFilter(allowed, banned))
 
     def answer_long_list(
         self, contexts: npt.ArrayLike, k: int, allow: IdLists, banned: IdArray | None
@@ -108,21 +107,19 @@ class GroupAnswers(ManyRowAnswers):
         """The answers of rows that get `members`, which are marked, without those `banned` [1, m]."""
         struct, count = make_struct(None, banned), members.count
         struct.marks, struct.allow_size = members.permitted.ctypes.data, count
-        answer = self.ask(self.find_marked_request(k, count).with_lists(struct), contexts)
-        if is_whole(answer, self.classes):  # a filter takes time
-            return answer
-        return self.complete(answer, contexts, k, restrict_to_members(ClassFilter(ban=banned), members))
+        request = self.find_marked_request(k, count).with_lists(struct)
+        return self.ask(request, contexts, lambda: restrict_to_members(ClassFilter(ban=banned), members))
 
-    def complete(
-        self, answer: Answer | None, contexts: npt.ArrayLike, k: int, class_filter: ClassFilter
-    ) -> Answer | None:
+    def find_promise(self, k: int) -> float | None:
+        """The promise of the plan; none for so many classes that nothing is estimated."""
+        return self.promise if k <= MAX_EFFORT_K else None
+
+    def complete(self, answer: Answer, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
         """The answer with exact ones of the rows that the loops left, each by itself; None where nothing gives them."""
-        if answer is None or is_whole(answer, self.classes):
-            return answer
-        (ids, logprobs, scored), rows = answer, np.asarray(contexts)
+        ids, logprobs, scored = answer
         np.minimum(scored, limit_scored(self.plan.plan_search(k, True), self.classes), out=scored)
         for row in (scored == LEFT_ROW).nonzero()[0].tolist():
-            exact = self.plan.answer_exactly(rows[row : row + 1], k, class_filter)
+            exact = self.plan.answer_exactly(contexts[row : row + 1], k, class_filter)
             if exact is None:
                 return None
             ids[row], logprobs[row], scored[row] = (part[0] for part in exact)
@@ -147,16 +144,6 @@ class GroupAnswers(ManyRowAnswers):
             search = self.plan.plan_search(k, True)
             listed = self.listed[k] = RequestStruct.make(self.head, make_search(search), k), search.most_listed
         return listed
-
-
-def is_whole(answer: Answer | None, classes: int) -> bool:
-    """Whether the loops answered all rows, none by candidates that are all of the `classes`."""
-    if answer is None:
-        return False
-    if len(answer[2]) == 1:
-        return LEFT_ROW < answer[2].item() < classes
-    scored: list[int] = answer[2].tolist()  # whose least is found in a third of numpy's time, of few rows
-    return min(scored) > LEFT_ROW and max(scored) < classes
 
 
 def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:

@@ -13,6 +13,7 @@ struct group_answers {
 /* Log-odds of a miss that stand for a row which is left to exact answers: of SURE_MISS in plans/grouped.py. */
 #define SURE_MISS_ODDS 6.9f
 #define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
+enum { WHOLE = 1, INCOMPLETE = 2 }; /* an answer: kernels/row_answers.py knows it */
 
 /* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */
 static int are_ids(const int64_t *list, int64_t count, int64_t ids) {
@@ -50,6 +51,14 @@ static int answer_part_of_groups(void *shared, int64_t part) {
            finish_or_leave(rows, first, last);
 }
 
+/* Whether a row is left to exact answers, or its candidates are all of the `ids`. */
+static int are_incomplete(const struct row_answers *rows, int64_t ids) {
+    for (int64_t row = 0; row < rows->count; row++)
+        if (rows->scored[row] == LEFT_ROW || rows->scored[row] >= ids) return 1;
+    return 0;
+}
+
+/* Returns 0 where there is no answer, INCOMPLETE where kernels/grouped/answers.py has to complete it, else WHOLE. */
 static int64_t answer_rows_of_groups(const struct request *request, const float *contexts, int64_t *ids) {
     struct group_answers answers = {.request = request};
     const struct grouped *head = request->head;
@@ -61,7 +70,7 @@ static int64_t answer_rows_of_groups(const struct request *request, const float 
     struct shared_work work = {answer_part_of_groups, &answers, answers.rows.parts};
     int64_t done = run_parts(&work, request->threads);
     free(answers.rows.normalizers);
-    return done;
+    return !done ? 0 : are_incomplete(&answers.rows, head->ids) ? INCOMPLETE : WHOLE;
 }
 
 #endif

@@ -10,7 +10,7 @@
 #include "primitives/select.h"
 
 enum {
-    PREFETCH_BLOCKS = 16, /* how many ahead of the current one */
+    PREFETCH_BLOCKS = 8, /* how many ahead of the current one */
 };
 #define MIN_ROW_SCALE 1e-30f /* of the units that biases are taken in, so that none becomes infinite */
 

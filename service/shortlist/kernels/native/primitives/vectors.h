@@ -121,8 +121,9 @@ INLINE float find_largest(const float *numbers, int64_t n) {
     return peak;
 }
 
-/* Whether no number is NaN or infinite: their exponents have a bit that is 0. */
+/* Whether no number is NaN or infinite: their exponents have a bit that is 0; and they lie where floats can. */
 INLINE int are_finite(const float *numbers, int64_t n) {
+    if ((uintptr_t)numbers % sizeof *numbers) return 0;
     const uint32_t exponent = 0x7f800000;
     uint32_t found = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -133,9 +134,9 @@ INLINE int are_finite(const float *numbers, int64_t n) {
     return !found;
 }
 
-/* Into the second-level cache: the first one is too small for what has to be on its way at a time. */
+/* Into the first-level cache, so no more at a time than it holds beside what is worked on. */
 INLINE void prefetch_bytes(const void *address, int64_t size) {
-    for (int64_t i = 0; i < size; i += LINE_BYTES) __builtin_prefetch((const char *)address + i, 0, 2);
+    for (int64_t i = 0; i < size; i += LINE_BYTES) __builtin_prefetch((const char *)address + i, 0, 3);
 }
 
 #endif
