@@ -35,7 +35,7 @@ INT8_COLUMNS_STEP = 4  # columns that compiled loops multiply at once: the int8 
 MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
 MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need more get another look
-SMALL_OPENED = 14_336  # up to so many, a third of all classes is opened; beyond, a sixth or as many
+SMALL_OPENED = 16_384  # up to so many, a third of all classes is opened; beyond, a sixth or as many
 PREVIEWED_SHARE = Fraction(4, 7)  # of the classes that are opened; fewer lose more that are likely
 MAX_CANDIDATES = 4096
 
@@ -48,7 +48,7 @@ class GroupedOptions(Options):
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
     opened: int | None = Field(
-        default=None, ge=1, description="M classes of groups opened; V/3 to 14,336, V/6 to 131,072"
+        default=None, ge=1, description="M classes of groups opened; V/3 to 16,384, V/6 to 131,072"
     )
     previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; 4/7 M")
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192, 128 to 4,096")
