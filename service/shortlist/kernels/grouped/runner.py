@@ -21,6 +21,7 @@ from shortlist.kernels.primitives.layout import (
     LINE_BYTES,
     Bytes,
     arrange_blocks,
+    join_small,
     pad_columns,
     pad_lanes,
     pad_to_lines,
@@ -107,12 +108,12 @@ def find_places(arrays: Arrays, classes: int) -> IdArray:
 
 def lay_out_tables(bundle: Bundle, arrays: Arrays) -> Tables:
     """Lay out all tables of a bundle; arrays: of its index.safetensors."""
+    own = lay_out_projection(arrays) | lay_out_groups(arrays) | lay_out_blocks(arrays) | lay_out_classes(bundle, arrays)
     return Tables(
-        **lay_out_projection(arrays),
-        **lay_out_groups(arrays),
-        **lay_out_blocks(arrays),
+        **join_small(own),
         **lay_out_previews(bundle.manifest.digest, arrays),
-        **lay_out_rows(bundle, arrays),
+        codes=lay_out_codes(bundle),
+        rows=bundle.map_array("search_weight"),
     )
 
 
@@ -151,15 +152,13 @@ def lay_out_blocks(arrays: Arrays) -> Arrays:
     }
 
 
-def lay_out_rows(bundle: Bundle, arrays: Arrays) -> Parts:
-    """Lay out the classes' ids, and their rows in int8 and in float32."""
+def lay_out_classes(bundle: Bundle, arrays: Arrays) -> Parts:
+    """Lay out the classes' ids, and what belongs to their rows in int8."""
     return {
         "order": arrays["order"],
         "places": find_places(arrays, bundle.manifest.classes),
-        "codes": lay_out_codes(bundle),
         "code_scale": arrays["code_scale"],
         "code_bias": arrays.get("bias"),
-        "rows": bundle.map_array("search_weight"),
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -97,6 +98,20 @@ def map_large_pages(size: int) -> Bytes:
     with contextlib.suppress(OSError, AttributeError):
         area.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(area, np.uint8)
+
+
+def join_small(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy tables that are smaller than a large page into one piece of memory, so that they share large pages.
+
+    tables: arrays by name, or None, which stays, as do larger ones.
+    """
+    small = {name: table for name, table in tables.items() if table is not None and table.nbytes < LARGE_PAGE_BYTES}
+    starts = np.cumsum([0, *(-(-table.nbytes // LINE_BYTES) * LINE_BYTES for table in small.values())]).tolist()
+    memory, joined = allocate_lines((starts[-1],)), {}
+    for (name, table), start in zip(small.items(), starts, strict=False):
+        joined[name] = memory[start : start + table.nbytes].view(table.dtype).reshape(table.shape)
+        joined[name][...] = table
+    return {**tables, **joined}
 
 
 def arrange_blocks(values: Bytes) -> Bytes:

@@ -10,6 +10,7 @@ from shortlist.kernels.primitives.layout import (
     LINE_BYTES,
     MIN_LARGE_BYTES,
     allocate_lines,
+    join_small,
     list_first_blocks,
     pad_columns,
     pad_lanes,
@@ -81,3 +82,22 @@ def test_a_system_without_large_pages_gives_small_ones(monkeypatch):
     array = allocate_lines((MIN_LARGE_BYTES,))
     array[:] = 7
     assert array.sum() == 7 * MIN_LARGE_BYTES
+
+
+def test_small_tables_share_one_piece_of_memory():
+    large = np.zeros(LARGE_PAGE_BYTES, np.uint8)
+    tables = {
+        "ids": np.arange(7)[::2],
+        "none": None,
+        "large": large,
+        "scales": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "empty": np.empty((0, 3), np.float32),
+    }
+    joined = join_small(tables)
+    assert list(joined) == list(tables)
+    assert joined["large"] is large
+    assert joined["none"] is None
+    for name in ("ids", "scales", "empty"):
+        np.testing.assert_array_equal(joined[name], tables[name])
+        assert (joined[name].dtype, joined[name].flags.c_contiguous) == (tables[name].dtype, True)
+    assert joined["scales"].ctypes.data - joined["ids"].ctypes.data == LINE_BYTES
