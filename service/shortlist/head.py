@@ -142,7 +142,7 @@ class Head(SampledHead):
 
         changes: settings of its plan, from `shortlist.bundle.settings`. The new head shares weights, sessions, loops
         with this one, which stays as it is and may go on in other threads. Quality, certificate and dense crossover are
-        of the export's settings. Raises BadInput, also for a promise that looks are too narrow to keep.
+        of the export's settings. Searches that go less far than the export's state no promise. Raises BadInput.
         """
         settings = self.manifest.settings.with_changes(changes)
         self.check_previews(settings, changes)
@@ -199,7 +199,8 @@ class Head(SampledHead):
         top = (make_scored_topk if scores else make_topk)(self.run(plan, rows, k, class_filter, weights), normalizer)
         top.labels = None if label_array is None else read_labels(label_array, top.ids)
         top.names = None if name_table is None else name_table.read(top.ids)
-        top.risk = top.complete_risk(self.manifest.classes) if risk else None
+        is_known = not getattr(self.manifest.settings, "is_narrower", False)
+        top.risk = top.complete_risk(self.manifest.classes, is_known=is_known) if risk else None
         top.promise = self.manifest.find_promise(normalizer, k)
         return top
 

@@ -8,6 +8,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
 
+from tests.support.heads import grouped
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
@@ -225,6 +226,17 @@ def test_with_settings_beside_threads_that_use_the_old_head(head):
 def test_wrong_settings(head, changes, sentence):
     with pytest.raises(BadInput, match=sentence):
         head.with_settings(**changes)
+
+
+@pytest.mark.parametrize("changes", [{"opened": 100}, {"candidates": 40}])
+def test_a_search_that_goes_less_far_than_the_exports_states_neither_promise_nor_risk(promise_head, changes):
+    narrow, some = promise_head.with_settings(**changes), grouped.promise_contexts.contexts[:20]
+    top, exact = narrow.topk(some, 5, risk=True), narrow.topk(some, 5, risk=True, exact=True)
+    assert (narrow.topk(some[:1], 5).promise, top.promise) == (None, None)
+    assert np.isnan(top.risk[top.scored < grouped.PROMISE_CLASSES]).all()
+    assert (top.scored < grouped.PROMISE_CLASSES).any()
+    np.testing.assert_array_equal(exact.risk, 0)
+    assert promise_head.topk(some, 5).promise == 0.99
 
 
 def test_a_dense_head_has_nothing_to_set(full):

@@ -233,7 +233,7 @@ class Manifest(Strict):
     def promise(self) -> float | None:
         """The mean P@k that rows are searched on for; None where the plan makes no such promise."""
         settings = self.settings  # an attribute that pydantic lacks takes microseconds
-        return settings.promise if isinstance(settings, GroupedSettings) else None
+        return settings.stated_promise if isinstance(settings, GroupedSettings) else None
 
     def find_promise(self, normalizer: str, k: int) -> float | None:
         """The promise that an answer of k classes was searched by; None where they are proved, or too many for one."""

@@ -22,7 +22,6 @@ LIST_LOOKS = 2  # the same of rows with lists
 MAX_EFFORT_K = 256  # beyond it, every row takes the second look alone, and nothing is estimated
 MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
 EFFORT_WEIGHTS = 15  # of each look: one for every feature, and a constant
-EFFORTS = "effort", "wide_effort", "list_effort", "ban_effort", "wide_ban_effort"  # settings of estimates
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
 
 Count = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
@@ -172,6 +171,9 @@ class GroupedSettings(PlanSettings):
         default=(), description="the same of each look at rows whose own best classes are banned"
     )
     wide_ban_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
+    is_narrower: bool = Field(
+        default=False, description="looks go less far than `effort` was fitted to: neither promise nor risk is stated"
+    )
     opened_per_k: Count = Field(
         default=250, description="classes that a first look opens for each of over ten asked for, if these are more"
     )
@@ -211,19 +213,15 @@ class GroupedSettings(PlanSettings):
         return self
 
     def with_changes(self, changes: Mapping[str, Any]) -> Self:
-        """As of `PlanSettings`; narrower counts than `effort` was fitted to are refused with a promise.
-
-        Without one they are taken, and leave no effort: such a search would miss more than it estimates.
-        """
+        """As of `PlanSettings`; `is_narrower` stays true of all that is made of narrower settings."""
         other = super().with_changes(changes)
-        narrower = [name for name in self.fitted if getattr(other, name) < getattr(self, name)]
-        if not (self.effort and narrower):
-            return other
-        if other.promise is not None:
-            count, limit = getattr(other, narrower[0]), getattr(self, narrower[0])
-            advice = "set promise=None, too, to search all rows alike"
-            raise BadInput(f"setting {narrower[0]}={count} is under {limit}, to which promises were fitted: {advice}")
-        return other.model_copy(update=dict.fromkeys(EFFORTS, ()))
+        is_narrower = any(getattr(other, name) < getattr(self, name) for name in self.fitted)
+        return other.model_copy(update={"is_narrower": True}) if is_narrower else other
+
+    @property
+    def stated_promise(self) -> float | None:
+        """The promise that answers name: none of searches that do not go as far as it was fitted to."""
+        return None if self.is_narrower else self.promise
 
     @property
     def classes_opened(self) -> int:

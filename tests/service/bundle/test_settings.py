@@ -52,8 +52,6 @@ def test_changes_give_other_settings():
         (GROUPED, {"previewed": 49}, "setting previewed=49 is under candidates=50: preview more classes"),
         (GROUPED, {"candidates": 6}, "setting candidates=6 is under full_view=7: choose more candidates"),
         (GROUPED, {"opened": 1, "previewed": 1}, "setting previewed=1 is under candidates=50: preview more classes"),
-        (PROMISED, {"opened": 399}, "opened=399 is under 400, to which promises were fitted: set promise=None, too"),
-        (PROMISED, {"full_view": 6, "promise": 0.8}, "full_view=6 is under 7, to which promises were fitted"),
         (CASCADE, {"full_view": 61}, "setting candidates=60 is under full_view=61: choose more candidates"),
     ],
 )
@@ -62,13 +60,20 @@ def test_wrong_changes(settings, changes, sentence):
         settings.with_changes(changes)
 
 
-def test_searches_that_are_narrower_than_their_efforts_keep_no_promise_again():
-    narrow = PROMISED.with_changes({"candidates": 49, "promise": None})
-    assert (narrow.candidates, narrow.promise, narrow.effort, narrow.list_effort) == (49, None, (), ())
-    with pytest.raises(BadInput, match=r"promise=0\.9 has no effort to be kept by"):
-        narrow.with_changes({"candidates": 50, "promise": 0.9})
-    wide = PROMISED.with_changes({"candidates": 90, "opened": 900, "previewed": 90, "promise": None})
-    assert wide.with_changes({"promise": 0.9}).effort == PROMISED.effort
+@pytest.mark.parametrize("changes", [{"opened": 399}, {"candidates": 49}, {"full_view": 6, "promise": 0.8}])
+def test_searches_that_are_narrower_than_their_efforts_state_no_promise(changes):
+    narrow = PROMISED.with_changes(changes)
+    assert (narrow.promise, narrow.effort) == (changes.get("promise", 0.9), PROMISED.effort)
+    assert (narrow.is_narrower, narrow.stated_promise) == (True, None)
+    again = narrow.with_changes({"opened": 400, "candidates": 50, "full_view": 7})
+    assert again.stated_promise is None, "what is wide enough is not known any more"
+
+
+def test_searches_that_are_wider_than_their_efforts_state_their_promise():
+    wide = PROMISED.with_changes({"candidates": 90, "opened": 900, "previewed": 90, "promise": 0.95})
+    assert (wide.is_narrower, wide.stated_promise) == (False, 0.95)
+    with pytest.raises(BadInput, match="there is no setting 'is_narrower' to change"):
+        PROMISED.with_changes({"is_narrower": True})
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -64,7 +64,7 @@ class GroupAnswers(ManyRowAnswers):
             return RequestStruct.make(head, make_search(plan.plan_search(k, True, marked)), k)
 
         super().__init__(function, head, dim, make_plain_search, max_k, max_rows, threaded_rows)
-        self.plan, self.classes, self.promise = plan, classes, plan.settings.promise
+        self.plan, self.classes, self.promise = plan, classes, plan.settings.stated_promise
         self.listed: dict[int, tuple[RequestStruct, int]] = {}
         self.find_marked_request = lru_cache(MAX_MARKED)(make_marked_request)
 

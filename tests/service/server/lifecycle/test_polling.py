@@ -92,7 +92,8 @@ def test_stable_canary_and_a_share_of_the_traffic(bundles, home):
 
 def test_what_is_wrong_with_a_model_is_said_once_and_shown(bundles, home):
     with RunningServer(home.parent, *POLLS, "--arrival-seconds", "0.3") as server:
-        (home / "model.json").write_text("{")
+        (home / ".new").write_text("{")
+        (home / ".new").rename(home / "model.json")  # a poll would find an empty file wrong, and then this one
         assert "model.json" in wait_until(lambda: describe(server)["declaration_error"])
         time.sleep(0.5)
         assert sum("model.json" in line for line in server.log) == 1
