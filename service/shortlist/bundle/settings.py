@@ -5,6 +5,7 @@ Some may be changed on an open head by `Head.with_settings`; the others describe
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
@@ -172,7 +173,9 @@ class GroupedSettings(PlanSettings):
     )
     wide_ban_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
     is_narrower: bool = Field(
-        default=False, description="looks go less far than `effort` was fitted to: neither promise nor risk is stated"
+        default=False,
+        exclude_if=operator.not_,
+        description="looks go less far than `effort` was fitted to: neither promise nor risk is stated",
     )
     opened_per_k: Count = Field(
         default=250, description="classes that a first look opens for each of over ten asked for, if these are more"
