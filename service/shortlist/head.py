@@ -199,8 +199,7 @@ class Head(SampledHead):
         top = (make_scored_topk if scores else make_topk)(self.run(plan, rows, k, class_filter, weights), normalizer)
         top.labels = None if label_array is None else read_labels(label_array, top.ids)
         top.names = None if name_table is None else name_table.read(top.ids)
-        is_known = not getattr(self.manifest.settings, "is_narrower", False)
-        top.risk = top.complete_risk(self.manifest.classes, is_known=is_known) if risk else None
+        top.risk = top.complete_risk(self.manifest.classes) if risk else None
         top.promise = self.manifest.find_promise(normalizer, k)
         return top
 

@@ -72,12 +72,9 @@ class TopK:
             min(part.coverage for part in parts),
         )
 
-    def complete_risk(self, classes: int, *, is_known: bool = True) -> FloatArray:
-        """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing.
-
-        is_known: whether what the plan said holds.
-        """
-        risk = self.risk if is_known and self.risk is not None else make_unknown_risk(len(self.ids))
+    def complete_risk(self, classes: int) -> FloatArray:
+        """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
+        risk = make_unknown_risk(len(self.ids)) if self.risk is None else self.risk
         is_exact = (self.normalizer in PROVED_NORMALIZERS) | (self.scored == classes)
         return np.where(is_exact & np.isnan(risk), np.float32(0), risk)
 

@@ -146,7 +146,8 @@ class GroupedPlan(Plan):
     def answer_left_rows(self, result: PlanResult, contexts: FloatArray, k: int, class_filter: ClassFilter) -> None:
         """Answer rows exactly that a search leaves. Where nothing can, it took all looks at them, as risky as they are.
 
-        Marks of few of a row's best classes are then read as the list that they are.
+        Marks of few of a row's best classes are then read as the list that they are. Narrower searches than the export
+        estimated state no risk.
         """
         assert self.compiled is not None
         left = [] if result.risk is None else (result.risk > SURE_MISS).nonzero()[0].tolist()  # no rows have none
@@ -157,6 +158,8 @@ class GroupedPlan(Plan):
                 answer = self.compiled(some, self.plan_search(k, restricts=True), lists.without_marks())
             if answer is not None:
                 result.put([row], answer)
+        if self.settings.is_narrower:
+            result.risk = None
 
     def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
         """How loops look for k classes: as the settings say, and further where there are lists or a promise.
