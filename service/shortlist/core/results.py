@@ -75,8 +75,11 @@ class TopK:
     def complete_risk(self, classes: int) -> FloatArray:
         """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
         risk = make_unknown_risk(len(self.ids)) if self.risk is None else self.risk
+        is_unknown = np.isnan(risk)
+        if not is_unknown.any():
+            return risk
         is_exact = (self.normalizer in PROVED_NORMALIZERS) | (self.scored == classes)
-        return np.where(is_exact & np.isnan(risk), np.float32(0), risk)
+        return np.where(is_exact & is_unknown, np.float32(0), risk)
 
 
 def find_weakest_normalizer(normalizers: list[str]) -> str:

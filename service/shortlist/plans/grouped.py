@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property, partial
 from math import ceil
+from typing import Self
 
 import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
-from shortlist.bundle.settings import LIST_LOOKS, MAX_EFFORT_K, GroupedSettings, Weights
+from shortlist.bundle.settings import GroupedSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import (
     GROUPED_CANDIDATES_PER_K,
     GROUPED_EXACT_PER_K,
-    MOST_RAISED_K,
     Search,
     count_second_candidates,
-    find_bars,
-    list_looks,
-    list_marked_looks,
 )
+from shortlist.kernels.grouped.planning import Question, count_tail_candidates, is_wide, plan_search
 from shortlist.kernels.grouped.runner import CompiledSearch
 from shortlist.kernels.lists import MOST_LISTED
 from shortlist.kernels.row_answers import RowAnswers
@@ -65,6 +62,7 @@ class GroupedPlan(Plan):
         """Lay out what loops read, or open the graphs; previews are small, so their weights are prepacked."""
         self.settings, self.fallback = bundle.settings(GroupedSettings), fallback
         self.classes, self.max_k = bundle.manifest.classes, bundle.manifest.max_k
+        self.searches: dict[Question, Search] = {}
         arrays = bundle.tensors(INDEX_FILE)
         self.order: IdArray = arrays["order"]
         self.sizes: IdArray = np.diff(arrays["starts"])
@@ -109,7 +107,7 @@ class GroupedPlan(Plan):
     @property
     def tail_candidates(self) -> int:
         """How many of the best classes the tail was fitted beside."""
-        return self.settings.tail_beside or self.settings.candidates
+        return count_tail_candidates(self.settings)
 
     def count_exact(self, k: int) -> int:
         """How many candidates are scored exactly."""
@@ -117,7 +115,7 @@ class GroupedPlan(Plan):
 
     def is_wide(self, k: int) -> bool:
         """Whether k asks for more candidates than the normaliser's guess of the rest was fitted for, or there are."""
-        return GROUPED_CANDIDATES_PER_K * k > self.settings.candidates or k > self.order.size
+        return is_wide(self.settings, k, self.order.size)
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates, under V unless all of them are scored exactly."""
@@ -162,41 +160,17 @@ class GroupedPlan(Plan):
             result.risk = None
 
     def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
-        """How loops look for k classes: as the settings say, and further where there are lists or a promise.
+        """How loops look for k classes, kept but where there are marks: of these there are too many numbers.
 
-        marked: how many classes marks permit; 0 without marks.
+        restricts: whether there are lists. marked: how many classes marks permit; 0 without marks.
         """
-        settings, make = self.settings, self.prepare_search(k)
-        looks = list_looks(settings, k, self.order.size)
-        if marked:
-            looks = list_marked_looks(settings, k, self.order.size, marked)
-        if settings.promise is not None:
-            exact, by_lists = self.find_exact(k) is not None, bool(settings.list_effort)
-            make = partial(make, **find_bars(settings.promise, k, has_exact=exact, has_list_effort=by_lists))
-            is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
-            effort, ban_effort = self.find_efforts(k)
-            weights = effort[1:LIST_LOOKS] * len(looks) if is_alone else effort[: len(looks)]
-            # for more classes nothing tells what was missed
-            some = slice(None) if k <= MAX_EFFORT_K else slice(0 if restricts else 1, LIST_LOOKS)
-            make = partial(make, list_weights=settings.list_effort, ban_weights=ban_effort, list_looks=LIST_LOOKS)
-            return make(looks[some], weights=weights[some])
-        if self.is_wide(k):  # the first look gives the normaliser, the same for every such k
-            first = list_looks(settings, 1, self.order.size)[0]._replace(full_view=settings.full_view)
-            return make((first, looks[1]))
-        return make(looks[:LIST_LOOKS] if restricts else looks[:1], free_looks=1)
-
-    def find_efforts(self, k: int) -> tuple[tuple[Weights, ...], tuple[Weights, ...]]:
-        """The weights of looks for k classes: at rows of all kinds, and at those whose own best classes are banned."""
-        settings, is_many = self.settings, k > MOST_RAISED_K
-        return (
-            (is_many and settings.wide_effort) or settings.effort,
-            (is_many and settings.wide_ban_effort) or settings.ban_effort,
-        )
-
-    def prepare_search(self, k: int) -> Callable[..., Search]:
-        """A search for k classes by looks that are given."""
-        opened = self.settings.opened_per_depth
-        return partial(Search, k=k, fitted=self.tail_candidates, most_listed=self.most_listed, opened_per_depth=opened)
+        question = Question(k, restricts, self.find_exact(k) is not None, marked)
+        search = self.searches.get(question)
+        if search is None:
+            search = plan_search(self.settings, self.order.size, self.most_listed, question)
+            if not marked:
+                self.searches[question] = search
+        return search
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""
@@ -278,6 +252,11 @@ class GroupedPlan(Plan):
         scores = preview[positions]
         candidates: Indices = positions[scores >= find_nth_largest(scores, min(settings.candidates, scores.size))]
         return candidates
+
+    def with_settings(self, settings: PlanSettings) -> Self:
+        other = super().with_settings(settings)
+        other.searches = {}
+        return other
 
     def width(self, k: int) -> int:
         """The number of exact scores; -k where k needs more candidates than the settings give every row."""

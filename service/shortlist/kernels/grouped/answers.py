@@ -19,7 +19,7 @@ from shortlist.kernels.native.library import Function
 from shortlist.kernels.row_answers import Answer, ManyRowAnswers
 from shortlist.runtime.parallel import ThreadedRows
 
-from .effort import Search, limit_scored, make_search
+from .effort import Search, make_search
 
 INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
 MAX_MARKED = 256  # searches of sets that are kept
@@ -117,7 +117,6 @@ class GroupAnswers(ManyRowAnswers):
     def complete(self, answer: Answer, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
         """The answer with exact ones of the rows that the loops left, each by itself; None where nothing gives them."""
         ids, logprobs, scored = answer
-        np.minimum(scored, limit_scored(self.plan.plan_search(k, True), self.classes), out=scored)
         for row in (scored == LEFT_ROW).nonzero()[0].tolist():
             exact = self.plan.answer_exactly(contexts[row : row + 1], k, class_filter)
             if exact is None:

@@ -107,11 +107,6 @@ def make_search(search: Search) -> Any:
     return byref(struct)
 
 
-def limit_scored(search: Search, classes: int) -> int:
-    """How many of V `classes` a search may say that it scored: V says that all were scored exactly, so by each look."""
-    return classes - (min(look.full_view for look in search.looks) < classes)
-
-
 def count_second_candidates(settings: GroupedSettings) -> int:
     """How many candidates the second look at a row has, where few classes are asked for."""
     few = min(SMALL_CANDIDATES_FACTOR * settings.candidates, SMALL_SECOND_LOOK_CANDIDATES)

@@ -32,7 +32,7 @@ from shortlist.runtime.parallel import ThreadedRows
 from shortlist.runtime.shared_tables import share_table
 
 from .answers import GroupAnswers, SearchPlan
-from .effort import Search, limit_scored, make_search
+from .effort import Search, make_search
 from .previews import lay_out_previews
 from .tables import Tables, make_struct
 
@@ -72,13 +72,11 @@ class CompiledSearch:
         if rows and search.k:
             marks = class_filter.permitted
             lists = point_at_lists(class_filter, rows) if marks is None else point_at_marks(class_filter, marks, rows)
-            odds = np.empty(rows, np.float32)
-            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, odds
+            result.risk = np.empty(rows, np.float32)
+            arrays = as_carray(contexts), result.ids, result.logits, result.log_normalizer, result.scored, result.risk
             last = None if features is None else point_at(features)
             arguments = self.pointer, make_search(search), lists, *map(point_at, arrays), last
             self.threaded_rows(partial(self.fill_some, *arguments), rows)
-            result.risk = to_probability(odds)
-            np.minimum(result.scored, limit_scored(search, self.tables.places.size), out=result.scored)
         return result
 
     def open_row_answers(self, max_k: int, max_rows: int, plan: SearchPlan) -> GroupAnswers:
@@ -91,12 +89,6 @@ class CompiledSearch:
 
     def fill_some(self, *arguments: Any) -> None:
         check_memory(self.kernels.search_rows(*arguments), "for a search")
-
-
-def to_probability(odds: FloatArray) -> FloatArray:
-    """Probabilities of log-odds [B]; NaN where these are."""
-    with np.errstate(over="ignore"):
-        return np.float32(1) / (np.float32(1) + np.exp(-odds))
 
 
 def find_places(arrays: Arrays, classes: int) -> IdArray:

@@ -240,13 +240,14 @@ struct kernels {
                              int64_t count, int64_t first, int64_t last);
 
     /* Searches the rows `first` to `last` - 1 of contexts [B, dim]; writes ids and logits [B, k], log-normalizers [B],
-     * and numbers of candidates `scored` [B]. A row for which float32 leaves no candidates gets NaN for its normalizer,
-     * ids -1 and logits -inf. odds: [B], log-odds of a miss; NAN where nothing says, INFINITY where lists leave so
-     * little of a row's best classes that it should be answered exactly. `lists` is NULL where there are none, here and
-     * below. features: [B, EFFORT_FEATURES] of the last looks, or NULL. Returns 0 where there is no memory for it. */
+     * and numbers of candidates `scored` [B], under V unless all are scored exactly. A row for which float32 leaves no
+     * candidates gets NaN for its normalizer, ids -1 and logits -inf. risks: [B], probabilities of a miss; NAN where
+     * nothing says, 1 where lists leave so little of a row's best classes that it should be answered exactly. `lists`
+     * is NULL where there are none, here and below. features: [B, EFFORT_FEATURES] of the last looks, or NULL. Returns
+     * 0 where there is no memory for it. */
     int64_t (*search_rows)(const struct grouped *head, const struct grouped_search *search,
                            const struct lists *lists, const float *contexts, int64_t *ids, float *logits,
-                           float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
+                           float *normalizers, int32_t *scored, float *risks, float *features, int64_t first,
                            int64_t last);
 
     /* The whole answers of rows by a `struct grouped` and a `struct grouped_search`, as `answer_rows_of_sets` writes

@@ -10,12 +10,12 @@
 
 enum { PARTS_PER_THREAD = 4 }; /* so that a thread that wakes late runs fewer of them */
 
-/* ids, logprobs: [count, k], logits at first. normalizers, odds: [count]. Each part has part_rows rows, the last one
+/* ids, logprobs: [count, k], logits at first. normalizers, risks: [count]. Each part has part_rows rows, the last one
  * fewer. */
 struct row_answers {
     const float *contexts;
     int64_t *ids;
-    float *logprobs, *normalizers, *odds;
+    float *logprobs, *normalizers, *risks;
     int32_t *scored;
     int64_t count, k, parts, part_rows;
 };

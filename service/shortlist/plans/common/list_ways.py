@@ -203,6 +203,8 @@ def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_f
     So no answer depends on what restricts the rows beside it: plans look further for rows with lists, and other ways
     take rows of which no class is hidden or forced.
     """
+    if not class_filter.restricts:
+        return search(contexts, k, class_filter)
     parts = [(rows.nonzero()[0], lists) for rows, lists in list_parts(class_filter, len(contexts)) if rows.any()]
     if len(parts) <= 1:
         return search(contexts, k, parts[0][1] if parts else class_filter)
@@ -214,8 +216,6 @@ def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_f
 
 def list_parts(class_filter: ClassFilter, rows: int) -> Iterator[tuple[BoolArray, ClassFilter]]:
     """Marks [rows] of the rows that are searched together, and what restricts those."""
-    if not class_filter.restricts:
-        return
     free = find_free_rows(class_filter, rows)
     yield free, UNRESTRICTED
     listed = find_free_rows(replace(class_filter, allow=None, ban=None), rows)

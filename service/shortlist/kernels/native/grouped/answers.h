@@ -10,8 +10,7 @@ struct group_answers {
     struct row_answers rows;
 };
 
-/* Log-odds of a miss that stand for a row which is left to exact answers: of SURE_MISS in plans/grouped.py. */
-#define SURE_MISS_ODDS 6.9f
+#define SURE_MISS 0.999f /* a risk that stands for a row which is left to exact answers: plans/grouped.py knows it */
 #define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
 enum { WHOLE = 1, INCOMPLETE = 2 }; /* an answer: kernels/row_answers.py knows it */
 
@@ -33,7 +32,7 @@ static int are_lists(const struct lists *lists, int64_t rows, int64_t ids) {
 static int finish_or_leave(const struct row_answers *rows, int64_t first, int64_t last) {
     int all = 1;
     for (int64_t row = first; row < last; row++)
-        if (rows->odds[row] > SURE_MISS_ODDS)
+        if (rows->risks[row] > SURE_MISS)
             rows->scored[row] = LEFT_ROW;
         else
             all &= finish_answer(rows, row);
@@ -47,14 +46,14 @@ static int answer_part_of_groups(void *shared, int64_t part) {
     int64_t first = part * rows->part_rows, last = end_part(rows, part);
     const struct request *request = answers->request;
     return search_rows(request->head, request->search, request->lists, rows->contexts, rows->ids, rows->logprobs,
-                       rows->normalizers, rows->scored, rows->odds, NULL, first, last) &&
+                       rows->normalizers, rows->scored, rows->risks, NULL, first, last) &&
            finish_or_leave(rows, first, last);
 }
 
-/* Whether a row is left to exact answers, or its candidates are all of the `ids`. */
-static int are_incomplete(const struct row_answers *rows, int64_t ids) {
+/* Whether a row is left to exact answers. */
+static int are_incomplete(const struct row_answers *rows) {
     for (int64_t row = 0; row < rows->count; row++)
-        if (rows->scored[row] == LEFT_ROW || rows->scored[row] >= ids) return 1;
+        if (rows->scored[row] == LEFT_ROW) return 1;
     return 0;
 }
 
@@ -70,7 +69,7 @@ static int64_t answer_rows_of_groups(const struct request *request, const float 
     struct shared_work work = {answer_part_of_groups, &answers, answers.rows.parts};
     int64_t done = run_parts(&work, request->threads);
     free(answers.rows.normalizers);
-    return !done ? 0 : are_incomplete(&answers.rows, head->ids) ? INCOMPLETE : WHOLE;
+    return !done ? 0 : are_incomplete(&answers.rows) ? INCOMPLETE : WHOLE;
 }
 
 #endif

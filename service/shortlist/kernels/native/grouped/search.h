@@ -333,20 +333,31 @@ static void search_row(struct row_search *row) {
     if (exact > *normalizer) *normalizer = exact;
 }
 
+/* A probability of log-odds; no number where these are none. */
+static float to_probability(float odds) { return 1 / (1 + expf(-odds)); }
+
+/* What the number of classes that a search scored is at most: V says that all were scored exactly, so by each look. */
+static int32_t limit_scored(const struct grouped *head, const struct grouped_search *search) {
+    return (int32_t)(head->ids - (search->limits[0].full_view < head->ids));
+}
+
 static int64_t search_rows(const struct grouped *head, const struct grouped_search *search,
                            const struct lists *lists, const float *contexts, int64_t *ids, float *logits,
-                           float *normalizers, int32_t *scored, float *odds, float *features, int64_t first,
+                           float *normalizers, int32_t *scored, float *risks, float *features, int64_t first,
                            int64_t last) {
     struct scratch scratch;
+    int32_t most_scored = limit_scored(head, search);
     if (!allocate_scratch(head, lists, &scratch)) return 0;
     for (int64_t row = first; row < last; row++) {
-        struct answer answer = {ids + row * search->k, logits + row * search->k, normalizers + row, odds + row,
+        struct answer answer = {ids + row * search->k, logits + row * search->k, normalizers + row, risks + row,
                                 features ? features + row * EFFORT_FEATURES : NULL, scored + row};
         struct row_search row_search = {.head = head, .search = search, .lists = lists,
                                         .context = contexts + row * head->dim, .scratch = &scratch, .answer = answer,
                                         .look = {.bar = -INFINITY, .group_bar = -INFINITY}, .number = row};
         if (scratch.banned_slots) scratch.banned_slots = count_slots(count_bans(&row_search)); /* as if it were alone */
         search_row(&row_search);
+        risks[row] = to_probability(risks[row]);
+        if (scored[row] > most_scored) scored[row] = most_scored;
     }
     give_memory(scratch.memory);
     return 1;

@@ -44,14 +44,14 @@ static int64_t answer_mixture(const struct mixture_head *head, const struct grou
                               const float *context, void *memory, int64_t *ids) {
     int64_t k = search->k, *part_ids = memory;
     float *part_logits = (float *)(part_ids + 2 * k), *mean = part_logits + 2 * k, *logits = mean + head->front->dim;
-    float *logprobs = (float *)(ids + k), odds;
+    float *logprobs = (float *)(ids + k), risk;
     struct part_answer frequent = {part_ids, part_logits, NAN}, rare = {part_ids + k, part_logits + k, NAN};
     int64_t exact = search->limits[0].full_view; /* the same for every k of one width */
     int32_t scored = 0, previewed = 0;
     if (!mix_rows_by_previews(head->front, head->previews, exact, context, mean, logits, &previewed, NULL, NULL, 0,
                               1) ||
         !rank_frequent(head, logits, k, &frequent) ||
-        !search_rows(head->rare, search, NULL, mean, rare.ids, rare.logits, &rare.normalizer, &scored, &odds, NULL, 0,
+        !search_rows(head->rare, search, NULL, mean, rare.ids, rare.logits, &rare.normalizer, &scored, &risk, NULL, 0,
                      1))
         return 0;
     float normalizer = log_add_exp(frequent.normalizer, rare.normalizer);
