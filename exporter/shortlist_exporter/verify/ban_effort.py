@@ -16,7 +16,6 @@ from shortlist.core.filters import ClassFilter
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
-from shortlist.kernels.grouped.planning import prepare_search
 from shortlist.plans.grouped import GroupedPlan
 
 from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, expect_new_kinds, fit_looks
@@ -85,8 +84,7 @@ def measure_banned(plan: GroupedPlan, rows: BannedRows, number: int) -> Outcomes
     k, banned, (contexts, best) = rows.k, rows.banned, (rows.truth.contexts, rows.truth.best)
     looks = list_looks(plan.settings, k, plan.order.size)[: number + 1]
     unweighted = (UNWEIGHTED,) * len(looks)
-    make = prepare_search(plan.settings, plan.most_listed, k)
-    make = partial(make, weights=unweighted, ban_weights=unweighted, list_looks=LIST_LOOKS)
+    make = partial(plan.prepare_search(k), weights=unweighted, ban_weights=unweighted, list_looks=LIST_LOOKS)
     search, features = make(looks, bar=NEVER_ENOUGH), np.zeros((len(contexts), EFFORT_FEATURES), np.float32)
     bans = best.ids[:, :banned]
     ids = plan.compiled(contexts, search, ClassFilter(ban=bans), features).ids

@@ -16,7 +16,6 @@ from shortlist.bundle.settings import LIST_LOOKS
 from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
-from shortlist.kernels.grouped.planning import prepare_search
 from shortlist.kernels.lists import MOST_LISTED
 from shortlist.plans.grouped import SURE_MISS, GroupedPlan
 from shortlist_models.full import FullSoftmax
@@ -133,7 +132,7 @@ def search_permitted(plan: GroupedPlan, row: RankedRow, permitted: IdArray, k: i
     features = np.zeros((1, EFFORT_FEATURES), np.float32)
     looks = list_looks(plan.settings, k, plan.order.size)[:LIST_LOOKS]
     unweighted = (UNWEIGHTED,) * len(looks)
-    search = prepare_search(plan.settings, MOST_LISTED, k)(looks, weights=unweighted, bar=NEVER_ENOUGH)
+    search = plan.prepare_search(k)(looks, weights=unweighted, bar=NEVER_ENOUGH, most_listed=MOST_LISTED)
     result = plan.compiled(row.context, search, ClassFilter(permitted[None]), features)
     assert result.risk is not None
     if result.risk[0] > SURE_MISS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from math import ceil
 from typing import Self
@@ -18,7 +19,7 @@ from shortlist.kernels.grouped.effort import (
     Search,
     count_second_candidates,
 )
-from shortlist.kernels.grouped.planning import Question, count_tail_candidates, is_wide, plan_search
+from shortlist.kernels.grouped.planning import Question, count_tail_candidates, is_wide, plan_search, prepare_search
 from shortlist.kernels.grouped.runner import CompiledSearch
 from shortlist.kernels.lists import MOST_LISTED
 from shortlist.kernels.row_answers import RowAnswers
@@ -171,6 +172,10 @@ class GroupedPlan(Plan):
             if not marked:
                 self.searches[question] = search
         return search
+
+    def prepare_search(self, k: int) -> Callable[..., Search]:
+        """A search for k classes by looks that are given."""
+        return prepare_search(self.settings, self.most_listed, k)
 
     def plan_normalizer_search(self) -> Search:
         """How loops look for all classes that are scored exactly where any few are asked for."""
