@@ -34,7 +34,8 @@ SETS = {
 def marked_head(promise_head, monkeypatch):
     """A head that searches every set by its marks, and knows those above by their names."""
     monkeypatch.setattr(promise_head.plan, "most_listed", 100)
-    monkeypatch.setattr(promise_head.row_answers, "listed", {})  # which keeps how long a list was before
+    monkeypatch.setattr(promise_head.plan, "searches", {})
+    monkeypatch.setattr(promise_head.row_answers, "listed", {})  # both keep how long a list was before
     monkeypatch.setattr(promise_head.sets, "find", lambda within, without: Members(SETS[within]))
     return promise_head
 
