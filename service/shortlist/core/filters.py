@@ -50,6 +50,11 @@ class ClassFilter:
         return not (self.allow is None and self.ban is None and self.hidden is None and self.forced is None)
 
     @property
+    def is_plain(self) -> bool:
+        """True if no class is hidden or forced: lists alone restrict what may be returned."""
+        return self.hidden is None and self.forced is None
+
+    @property
     def nbytes(self) -> int:
         """How many bytes its lists take."""
         return sum(lists.nbytes for lists in (self.allow, self.ban, self.hidden) if lists is not None)

@@ -74,7 +74,7 @@ def pack_lists(class_filter: ClassFilter, rows: int) -> tuple[IdArray | None, Id
     """The allow and ban lists of a filter of `rows` rows, each [1 or rows, m] int64 padded with -1, or None."""
     lists = class_filter.allow, class_filter.ban
     plain = all(ids is None or isinstance(ids, np.ndarray) for ids in lists)
-    if plain and class_filter.hidden is None and class_filter.forced is None:
+    if plain and class_filter.is_plain:
         allow, ban = (None if ids is None else align(np.ascontiguousarray(ids, np.int64)) for ids in lists)
         return allow, ban
     allow_rows = count_different_rows(rows, class_filter.allow, class_filter.forced)

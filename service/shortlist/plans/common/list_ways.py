@@ -61,8 +61,7 @@ class ListWays:
 
     def choose_search(self, plan: Plan, class_filter: ClassFilter) -> Search:
         """What answers rows with these lists: searches inside a search, and by other plans, take no other way."""
-        is_plain = class_filter.hidden is None and class_filter.forced is None
-        return self.topk if plan is self.plan and class_filter.restricts and is_plain else plan.topk
+        return self.topk if plan is self.plan and class_filter.restricts and class_filter.is_plain else plan.topk
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d], as the plan's own `topk` gives them."""
@@ -205,7 +204,10 @@ def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_f
     """
     if not class_filter.restricts:
         return search(contexts, k, class_filter)
-    parts = [(rows.nonzero()[0], lists) for rows, lists in list_parts(class_filter, len(contexts)) if rows.any()]
+    free = find_free_rows(class_filter, len(contexts))
+    if class_filter.is_plain and not free.any():  # as nearly always: no need to tell rows apart
+        return search(contexts, k, class_filter)
+    parts = [(rows.nonzero()[0], lists) for rows, lists in list_parts(class_filter, free) if rows.any()]
     if len(parts) <= 1:
         return search(contexts, k, parts[0][1] if parts else class_filter)
     result = empty_result(len(contexts), k)
@@ -214,11 +216,10 @@ def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_f
     return result
 
 
-def list_parts(class_filter: ClassFilter, rows: int) -> Iterator[tuple[BoolArray, ClassFilter]]:
-    """Marks [rows] of the rows that are searched together, and what restricts those."""
-    free = find_free_rows(class_filter, rows)
+def list_parts(class_filter: ClassFilter, free: BoolArray) -> Iterator[tuple[BoolArray, ClassFilter]]:
+    """Marks [rows] of the rows that are searched together, and what restricts those. free: those that nothing does."""
     yield free, UNRESTRICTED
-    listed = find_free_rows(replace(class_filter, allow=None, ban=None), rows)
+    listed = find_free_rows(replace(class_filter, allow=None, ban=None), len(free))
     yield ~free & listed, replace(class_filter, hidden=None, forced=None)
     yield ~free & ~listed, class_filter
 
