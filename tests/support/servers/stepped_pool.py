@@ -38,10 +38,11 @@ class DoublingTask:
     width = k = 0
     last = 0
 
-    def __init__(self, rows, plan="plan", separate=False, fails=None, is_lone=False):
+    def __init__(self, rows, plan="plan", separate=False, fails=None, is_lone=False, varies=None):
         self.numbers = list(range(DoublingTask.last, DoublingTask.last + rows))
         DoublingTask.last += rows
         self.plan, self.separate, self.fails, self.is_lone = plan, separate, fails, is_lone
+        self.varies = separate if varies is None else varies
         self.row_log = []
         self.calls = 0
 

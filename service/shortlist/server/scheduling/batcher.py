@@ -76,7 +76,7 @@ class Batcher:
 
     def is_small(self, task: Task, rows: int) -> bool:
         """Whether so many rows are expected to fit `inline`; False until this kind of task was timed once."""
-        if task.separate:
+        if task.varies:
             return False
         limit = self.inline * LONE_INLINE if task.is_lone else self.inline
         return self.row_seconds.get(task.kind, math.inf) * rows <= limit

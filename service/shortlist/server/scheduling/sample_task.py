@@ -31,6 +31,7 @@ class SampleTask:
     bias: Bias | None
     separate: bool = True
     is_lone: bool = True
+    varies: bool = True
     width: int = 0
     k: int = 0
 

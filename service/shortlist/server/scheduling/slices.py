@@ -52,6 +52,10 @@ class Task(Protocol):
         """Whether its slices never share a call with those of other tasks."""
 
     @property
+    def varies(self) -> bool:
+        """Whether it may take many times what others of its kind take, so that a thread should compute it."""
+
+    @property
     def width(self) -> int:
         """How widely the plan searches for it; 0 where it does not search."""
 
@@ -61,7 +65,10 @@ class Task(Protocol):
 
     @property
     def kind(self) -> Hashable:
-        """Tasks of one kind take about as long a row: one plan, searched equally widely, for about as many classes."""
+        """Tasks of one kind take about as long a row.
+
+        They have one plan, which searches equally widely, for about as many classes, with lists that are about as long.
+        """
 
     def compute(self) -> Any:
         """The whole result at once; raises BadInput."""

@@ -26,6 +26,8 @@ from shortlist.plans.registry import Plan
 from .sample_task import make_sample_task
 from .slices import RESULT_CELL_BYTES, Slice, Task, count_packed_bytes, split_rows
 
+MAX_EVEN_LIST_BYTES = 8 << 10  # of lists: a search with longer ones, here 1,024 ids, may take many times what others do
+
 
 @dataclass(slots=True, eq=False)
 class SearchTask:
@@ -60,6 +62,10 @@ class SearchTask:
     @property
     def is_lone(self) -> bool:
         return isinstance(self.head, LiveHead) and self.head.computes_rows_alone(self.plan)
+
+    @property
+    def varies(self) -> bool:
+        return self.bias is not None or self.class_filter.nbytes > MAX_EVEN_LIST_BYTES
 
     @property
     def width(self) -> int:
@@ -159,6 +165,7 @@ class ScoreTask:
     ids: IdArray
     separate: bool = True
     is_lone: bool = False
+    varies: bool = True
     width: int = 0
     k: int = 0
 
@@ -237,7 +244,7 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
     plan = plan.tolerate_loss() if query.partial else plan
     class_filter = head.check_filter(query.allow, query.ban, len(rows), query.within, query.without)
-    kind = id(plan), plan.width(query.k), query.k.bit_length()
+    kind = id(plan), plan.width(query.k), query.k.bit_length(), class_filter.nbytes.bit_length()
     separate = class_filter.restricts or bias is not None
     return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, kind, separate)
 
@@ -245,7 +252,7 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
 def make_beam_task(head: Head, query: BeamQuery) -> BeamTask:
     """The same for a beam step."""
     step = choose_rows(head, query)
-    kind = id(step.plan), step.plan.width(step.k), step.k.bit_length()
+    kind = id(step.plan), step.plan.width(step.k), step.k.bit_length(), step.class_filter.nbytes.bit_length()
     separate = step.class_filter.restricts or step.bias is not None
     return BeamTask(
         head, step.plan, step.normalizer, step.contexts, step.k, step.class_filter, step.bias, kind, separate, step

@@ -131,6 +131,7 @@ def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
         assert batcher.fits_inline(task)
         assert batcher.compute_inline(task)[0] == task.expected
         assert not batcher.fits_inline(DoublingTask(2, separate=True))
+        assert batcher.fits_inline(DoublingTask(2, separate=True, varies=False))
         assert not batcher.fits_inline(DoublingTask(2, plan="another"))
 
     asyncio.run(scenario())
