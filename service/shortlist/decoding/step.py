@@ -127,7 +127,7 @@ def add_parent_scores(rows: BeamSearchRows, result: PlanResult, logprobs: Double
     """Scores [L, k] of the sequences that end in each class."""
     query = rows.query
     gains = logprobs if result.weights is None else logprobs + result.weights
-    temperature = np.broadcast_to(query.temperature, len(query.contexts))[rows.live]
+    temperature = query.temperature if query.temperature.size == 1 else query.temperature[rows.live]
     scores: DoubleArray = query.scores[rows.live, None] + gains / temperature[:, None]
     return scores
 
