@@ -1,18 +1,61 @@
-"""Which tasks are of one kind, and which may take so much longer than others that a thread computes them."""
+"""What tasks hold, which are of one kind, and which may take so much longer than others that a thread computes them.
+
+A task that waits holds the arrays of its query, all of them; lists as rows while it is computed.
+"""
 
 import numpy as np
+import pytest
 from shortlist.core.bias import parse_bias
-from shortlist.core.queries import ScoreQuery, TopKQuery
-from shortlist.server.scheduling import tasks
+from shortlist.core.draws.sampling import parse_sampling
+from shortlist.core.queries import SampleQuery, ScoreQuery, TopKQuery
+from shortlist.core.row_lists import RowLists
+from shortlist.server.scheduling import slices, tasks
+from shortlist.server.scheduling.slices import Slice
 from shortlist.server.scheduling.tasks import make_task
 
-ROWS = np.zeros((1, 16), np.float32)
+ROWS = np.zeros((4, 16), np.float32)
+ROW = ROWS[:1]
+BIAS = parse_bias([dict.fromkeys(range(100), 0.5)] * 4)
+TABLE = RowLists.from_lists([[1, 2], range(5, 105)])
+QUERIES = {
+    "the k best": lambda bias=None, ban=None: TopKQuery(ROWS, 3, ban=ban, bias=bias),
+    "draws": lambda bias=None, ban=None: SampleQuery(ROWS, parse_sampling(4, 1), None, ban, bias),
+}
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_biases_are_counted(head, kind):
+    without, beside = (make_task(head, QUERIES[kind](bias)).argument_bytes for bias in (None, BIAS))
+    assert beside - without == BIAS.nbytes == 4 * 100 * 12
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_lists_are_counted_as_rows_of_the_longest_where_rows_have_different_ones(head, kind):
+    free, shared, mixed = (
+        make_task(head, QUERIES[kind](ban=numbers and TABLE.for_rows(numbers))).argument_bytes
+        for numbers in (None, [1, 1, 1, 1], [0, 1, 1, -1])
+    )
+    assert shared - free == TABLE.for_rows([1] * 4).nbytes
+    assert mixed - shared == 4 * 100 * 8
+
+
+@pytest.mark.parametrize("kind", QUERIES)
+def test_rows_of_long_lists_are_computed_a_few_at_a_time(head, kind, monkeypatch):
+    """64 rows of 4 million ids each would take 2 GiB."""
+    task = make_task(head, QUERIES[kind](ban=TABLE.for_rows([0, 1, 1, -1])))
+    (wanted,), whole = task.compute_slices([Slice(task, 0, 4)]), task.compute()
+    monkeypatch.setattr(slices, "MAX_PACKED_IDS", 250)
+    assert slices.split_rows(task.class_filter, 1, 4) == [(1, 3), (3, 4)]
+    assert task.argument_bytes - 250 * 8 == ROWS.nbytes + task.class_filter.ban.nbytes
+    (part,) = task.compute_slices([Slice(task, 0, 4)])
+    assert np.array_equal(part.ids, wanted.ids)
+    assert np.array_equal(task.compute().ids, whole.ids)
 
 
 def ask(head, ids=0, k=3, bias=None):
     """A task for the k best classes but for the first so many."""
     ban = np.arange(ids)[None] if ids else None
-    return make_task(head, TopKQuery(ROWS, k, ban=ban, bias=bias))
+    return make_task(head, TopKQuery(ROW, k, ban=ban, bias=bias))
 
 
 def test_tasks_with_lists_are_of_another_kind_than_those_without(head):
@@ -30,4 +73,4 @@ def test_tasks_with_short_lists_are_as_even_as_those_without(head, monkeypatch):
 
 def test_biases_and_given_ids_vary(head):
     assert ask(head, bias=parse_bias([{1: 0.5}])).varies
-    assert make_task(head, ScoreQuery(ROWS, np.array([[1]]))).varies
+    assert make_task(head, ScoreQuery(ROW, np.array([[1]]))).varies
