@@ -42,6 +42,7 @@ class SearchTask:
     bias: Bias | None
     kind: Hashable
     separate: bool
+    varies: bool
 
     @property
     def rows(self) -> int:
@@ -62,10 +63,6 @@ class SearchTask:
     @property
     def is_lone(self) -> bool:
         return isinstance(self.head, LiveHead) and self.head.computes_rows_alone(self.plan)
-
-    @property
-    def varies(self) -> bool:
-        return self.bias is not None or self.class_filter.nbytes > MAX_EVEN_LIST_BYTES
 
     @property
     def width(self) -> int:
@@ -108,7 +105,16 @@ class TopKTask(SearchTask):
         """The same task for other `contexts` of the same shape; raises BadInput where they are not finite."""
         rows = check_finite(contexts if contexts.dtype == np.float32 else contexts.astype(np.float32))
         return TopKTask(
-            self.head, self.plan, self.normalizer, rows, self.k, self.class_filter, self.bias, self.kind, self.separate
+            self.head,
+            self.plan,
+            self.normalizer,
+            rows,
+            self.k,
+            self.class_filter,
+            self.bias,
+            self.kind,
+            self.separate,
+            self.varies,
         )
 
     def compute(self) -> TopK:
@@ -244,16 +250,24 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
     plan = plan.tolerate_loss() if query.partial else plan
     class_filter = head.check_filter(query.allow, query.ban, len(rows), query.within, query.without)
-    kind = id(plan), plan.width(query.k), query.k.bit_length(), class_filter.nbytes.bit_length()
-    separate = class_filter.restricts or bias is not None
-    return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, kind, separate)
+    arguments = name_kind(plan, query.k, class_filter), *describe_load(class_filter, bias)
+    return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, *arguments)
 
 
 def make_beam_task(head: Head, query: BeamQuery) -> BeamTask:
     """The same for a beam step."""
     step = choose_rows(head, query)
-    kind = id(step.plan), step.plan.width(step.k), step.k.bit_length(), step.class_filter.nbytes.bit_length()
-    separate = step.class_filter.restricts or step.bias is not None
-    return BeamTask(
-        head, step.plan, step.normalizer, step.contexts, step.k, step.class_filter, step.bias, kind, separate, step
-    )
+    plan, k, class_filter, bias = step.plan, step.k, step.class_filter, step.bias
+    arguments = name_kind(plan, k, class_filter), *describe_load(class_filter, bias)
+    return BeamTask(head, plan, step.normalizer, step.contexts, k, class_filter, bias, *arguments, step)
+
+
+def name_kind(plan: Plan, k: int, class_filter: ClassFilter) -> Hashable:
+    """What tasks have in common that take about as long a row."""
+    return id(plan), plan.width(k), k.bit_length(), class_filter.nbytes.bit_length()
+
+
+def describe_load(class_filter: ClassFilter, bias: Bias | None) -> tuple[bool, bool]:
+    """Whether a search with these is `separate`, and whether it `varies`."""
+    separate = class_filter.restricts or bias is not None
+    return separate, bias is not None or class_filter.nbytes > MAX_EVEN_LIST_BYTES
