@@ -198,11 +198,17 @@ class Batcher:
         self.notify(rows, requests, seconds)
 
     def note_row_seconds(self, task: Task, rows: int, seconds: float) -> None:
-        """Take into account what a row of one kind of task takes, as far as so many rows together tell."""
-        kind, are_draws = task.kind, task.is_lone and task.separate
-        if are_draws or rows <= MAX_TELLING_ROWS or kind not in self.row_seconds:
-            average = DRAW_SECONDS_AVERAGE if are_draws else TASK_SECONDS_AVERAGE
-            self.row_seconds[kind] = average.update(self.row_seconds.get(kind, 0.0), seconds / rows)
+        """Take into account what a row of one kind of task takes, as far as so many rows together tell.
+
+        Many take less time each, so they say more only where they took longer. Of tasks that vary nothing is noted,
+        unless batches are cut by it.
+        """
+        kind, known = task.kind, self.row_seconds.get(task.kind, 0.0)
+        if task.varies and not task.is_lone:
+            return
+        if task.varies or rows <= MAX_TELLING_ROWS or seconds > known * rows:
+            average = DRAW_SECONDS_AVERAGE if task.varies else TASK_SECONDS_AVERAGE
+            self.row_seconds[kind] = average.update(known, seconds / rows)
 
     def estimate_lone_row(self, task: Task) -> float:
         """The seconds that a row of the task is expected to take; 0 where rows gain by being gathered."""

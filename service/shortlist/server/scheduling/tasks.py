@@ -26,7 +26,7 @@ from shortlist.plans.registry import Plan
 from .sample_task import make_sample_task
 from .slices import RESULT_CELL_BYTES, Slice, Task, count_packed_bytes, split_rows
 
-MAX_EVEN_LIST_BYTES = 8 << 10  # of lists: a search with longer ones, here 1,024 ids, may take many times what others do
+UNEVEN_LIST_BYTES = 8 << 10  # of lists, such as 1,024 ids: a search with so many may take many times what others do
 
 
 @dataclass(slots=True, eq=False)
@@ -250,7 +250,7 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
     plan = plan.tolerate_loss() if query.partial else plan
     class_filter = head.check_filter(query.allow, query.ban, len(rows), query.within, query.without)
-    arguments = name_kind(plan, query.k, class_filter), *describe_load(class_filter, bias)
+    arguments = name_kind(plan, query.k, class_filter, bias), *describe_load(head, class_filter, bias)
     return TopKTask(head, plan, normalizer, rows, query.k, class_filter, bias, *arguments)
 
 
@@ -258,16 +258,21 @@ def make_beam_task(head: Head, query: BeamQuery) -> BeamTask:
     """The same for a beam step."""
     step = choose_rows(head, query)
     plan, k, class_filter, bias = step.plan, step.k, step.class_filter, step.bias
-    arguments = name_kind(plan, k, class_filter), *describe_load(class_filter, bias)
+    arguments = name_kind(plan, k, class_filter, bias), *describe_load(head, class_filter, bias)
     return BeamTask(head, plan, step.normalizer, step.contexts, k, class_filter, bias, *arguments, step)
 
 
-def name_kind(plan: Plan, k: int, class_filter: ClassFilter) -> Hashable:
+def name_kind(plan: Plan, k: int, class_filter: ClassFilter, bias: Bias | None) -> Hashable:
     """What tasks have in common that take about as long a row."""
-    return id(plan), plan.width(k), k.bit_length(), class_filter.nbytes.bit_length()
+    lists = class_filter.restricts and (class_filter.allow is None, class_filter.nbytes.bit_length())
+    return id(plan), plan.width(k), k.bit_length(), lists, bias is None
 
 
-def describe_load(class_filter: ClassFilter, bias: Bias | None) -> tuple[bool, bool]:
-    """Whether a search with these is `separate`, and whether it `varies`."""
+def describe_load(head: Head, class_filter: ClassFilter, bias: Bias | None) -> tuple[bool, bool]:
+    """Whether a search with these is `separate`, and whether it `varies`.
+
+    Lists do among items that were changed, of which they may leave each to be scored.
+    """
     separate = class_filter.restricts or bias is not None
-    return separate, bias is not None or class_filter.nbytes > MAX_EVEN_LIST_BYTES
+    is_uneven = class_filter.forced is not None or class_filter.nbytes >= UNEVEN_LIST_BYTES
+    return separate, separate and (bias is not None or is_uneven or isinstance(head, LiveHead))

@@ -137,6 +137,25 @@ def test_small_work_is_answered_at_once_only_while_nothing_runs_or_waits():
     asyncio.run(scenario())
 
 
+def test_many_rows_raise_what_a_row_is_expected_to_take_and_never_lower_it():
+    batcher, task = Batcher(SteppedPool(), 64, inline=0.01), DoublingTask(8)
+    batcher.note_row_seconds(task, 1, 0.001)
+    batcher.note_row_seconds(task, 8, 0.0008)
+    assert batcher.row_seconds[task.kind] == pytest.approx(0.001)
+    assert batcher.fits_inline(task)
+    for _ in range(20):
+        batcher.note_row_seconds(task, 8, 0.08)
+    assert not batcher.fits_inline(task)
+
+
+def test_what_varies_says_nothing_of_its_kind_unless_batches_are_cut_by_it():
+    batcher = Batcher(SteppedPool(), 64, inline=0.01)
+    batcher.note_row_seconds(DoublingTask(1, varies=True), 1, 5.0)
+    assert not batcher.row_seconds
+    batcher.note_row_seconds(DoublingTask(1, varies=True, is_lone=True), 1, 5.0)
+    assert batcher.row_seconds
+
+
 def test_nobody_waits_for_the_whole_of_anothers_large_request():
     async def scenario():
         pool = SteppedPool()

@@ -9,6 +9,9 @@ from shortlist.core.bias import parse_bias
 from shortlist.core.draws.sampling import parse_sampling
 from shortlist.core.queries import SampleQuery, ScoreQuery, TopKQuery
 from shortlist.core.row_lists import RowLists
+from shortlist.decoding.arguments import make_beam_query
+from shortlist.items.live_head import LiveHead
+from shortlist.items.overlay import ItemOverlay
 from shortlist.server.scheduling import slices, tasks
 from shortlist.server.scheduling.slices import Slice
 from shortlist.server.scheduling.tasks import make_task
@@ -65,12 +68,21 @@ def test_tasks_with_lists_are_of_another_kind_than_those_without(head):
 
 
 def test_tasks_with_short_lists_are_as_even_as_those_without(head, monkeypatch):
-    monkeypatch.setattr(tasks, "MAX_EVEN_LIST_BYTES", 20 * 8)
+    monkeypatch.setattr(tasks, "UNEVEN_LIST_BYTES", 21 * 8)
     assert not ask(head).varies
     assert not ask(head, 20).varies
     assert ask(head, 21).varies
 
 
-def test_biases_and_given_ids_vary(head):
+def test_biases_given_ids_and_forced_classes_vary(head):
     assert ask(head, bias=parse_bias([{1: 0.5}])).varies
     assert make_task(head, ScoreQuery(ROW, np.array([[1]]))).varies
+    steps = [make_task(head, make_beam_query(ROW, [0.0], beam=1, n=2, forced=forced)) for forced in (None, [5])]
+    assert [step.varies for step in steps] == [False, True]
+    assert len({step.kind for step in steps}) == 2
+
+
+def test_lists_vary_among_items_that_were_changed(head):
+    live = LiveHead.make(head, ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops))
+    assert not ask(live).varies
+    assert ask(live, 1).varies

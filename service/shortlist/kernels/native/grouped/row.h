@@ -10,8 +10,9 @@ enum {
 };
 #define DEPTH_SPREADS 2.5f /* standard deviations of how many classes there are in front of the k-th permitted one */
 
-/* What one row's search hands back. odds: log-odds that some of the k best classes were missed; NAN where the search
- * was not calibrated. features: [EFFORT_FEATURES] of the last look, or NULL. */
+/* What one row's search hands back. odds: log-odds that some of the k best classes were missed, of which `search_rows`
+ * makes a probability in their place; NAN where the search was not calibrated. features: [EFFORT_FEATURES] of the last
+ * look, or NULL. */
 struct answer {
     int64_t *ids;
     float *logits, *normalizer, *odds, *features;
