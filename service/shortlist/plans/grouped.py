@@ -264,8 +264,12 @@ class GroupedPlan(Plan):
         return other
 
     def width(self, k: int) -> int:
-        """The number of exact scores; -k where k needs more candidates than the settings give every row."""
-        return -k if self.is_wide(k) else self.count_exact(k)
+        """The number of exact scores; -k where k needs more candidates than the settings give every row.
+
+        So, too, where loops keep a promise: how far they look, and the risk, are those of k classes.
+        """
+        keeps_promise = self.compiled is not None and self.settings.promise is not None
+        return -k if keeps_promise or self.is_wide(k) else self.count_exact(k)
 
     def max_rows(self) -> int:
         """Many: loops keep nothing of a row, and share many rows better among threads."""

@@ -13,6 +13,7 @@ from shortlist.server.scheduling.batcher import Batcher
 from shortlist.server.scheduling.tasks import make_task
 from shortlist_exporter.inputs.sources import Contexts
 
+from tests.support.heads.grouped import promise_contexts
 from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
 from tests.support.servers.stepped_pool import SteppedPool, outcome, step_to_end
 
@@ -111,6 +112,17 @@ def test_different_k_share_a_call_and_get_no_more_than_they_asked_for(head):
     for task, result in zip(tasks, compute_together(tasks, 64), strict=True):
         assert result.ids.shape == (1, task.k)
         assert result.ids.tolist() == task.compute().ids.tolist()
+
+
+def test_a_promise_is_kept_for_the_k_of_each_request(promise_head):
+    rows = promise_contexts.contexts[-60:]
+    tasks = [make_task(promise_head, TopKQuery(rows[i : i + 1], i % 5 + 1)) for i in range(len(rows))]
+    for task, result in zip(tasks, compute_together(tasks, 64), strict=True):
+        whole = task.compute()
+        np.testing.assert_array_equal(result.ids, whole.ids)
+        np.testing.assert_array_equal(result.scored, whole.scored)
+        np.testing.assert_allclose(result.risk, whole.risk, rtol=1e-4)
+        np.testing.assert_allclose(result.logprobs, whole.logprobs, atol=1e-5, rtol=1e-6)
 
 
 @pytest.mark.parametrize("k", [20, 41, 60])
