@@ -26,7 +26,7 @@ LONE_INLINE = 3  # times as long is computed in the event loop where a thread wo
 # What one client's draws take varies by far more, and their batches are to stay short
 DRAW_SECONDS_AVERAGE = ClippedAverage(recent_weight=0.5, clip=8.0)
 MAX_LONE_SECONDS = 0.05  # that a batch is expected to take of rows that gain nothing by being gathered
-MAX_TELLING_ROWS = 4  # more rows at once take less time each, and say little of one
+MAX_TELLING_ROWS = 4  # more rows at once are many: they take less time each, and say little of one
 
 
 class Computation(NamedTuple):
@@ -71,7 +71,8 @@ class Batcher:
         self.admission, self.notify = admission, notify
         self.queue = FairQueue()
         self.busy = False
-        self.row_seconds: dict[Hashable, float] = {}  # moving averages by kind of task
+        self.row_seconds: dict[Hashable, float] = {}  # moving averages by kind of task, of few rows at once
+        self.many_row_seconds: dict[Hashable, float] = {}  # the same of many
         self.timer: asyncio.TimerHandle | None = None
 
     def is_small(self, task: Task, rows: int) -> bool:
@@ -79,7 +80,16 @@ class Batcher:
         if task.varies:
             return False
         limit = self.inline * LONE_INLINE if task.is_lone else self.inline
-        return self.row_seconds.get(task.kind, math.inf) * rows <= limit
+        return self.estimate_row(task.kind, rows) * rows <= limit
+
+    def estimate_row(self, kind: Hashable, rows: int) -> float:
+        """The seconds that a row of a kind of task is expected to take among `rows`; infinite until one was timed.
+
+        Many take less time each than few, so what few took is believed of them unless they took longer.
+        """
+        few, many = self.row_seconds.get(kind, 0.0), self.many_row_seconds.get(kind, 0.0)
+        known = max(few, many) if rows > MAX_TELLING_ROWS else few or many
+        return known or math.inf
 
     def fits_inline(self, task: Task) -> bool:
         """Whether to call `compute_inline`: nothing runs or waits, and the task is small."""
@@ -198,17 +208,17 @@ class Batcher:
         self.notify(rows, requests, seconds)
 
     def note_row_seconds(self, task: Task, rows: int, seconds: float) -> None:
-        """Take into account what a row of one kind of task takes, as far as so many rows together tell.
+        """Take into account what a row of one kind of task took among so many rows, to raise or lower what is expected.
 
-        Many take less time each, so they say more only where they took longer. Of tasks that vary nothing is noted,
-        unless batches are cut by it.
+        Where rows are computed one after the other, any number tells. Of other tasks that vary nothing is noted.
         """
-        kind, known = task.kind, self.row_seconds.get(task.kind, 0.0)
         if task.varies and not task.is_lone:
             return
-        if task.varies or rows <= MAX_TELLING_ROWS or seconds > known * rows:
-            average = DRAW_SECONDS_AVERAGE if task.varies else TASK_SECONDS_AVERAGE
-            self.row_seconds[kind] = average.update(known, seconds / rows)
+        few = task.is_lone or rows <= MAX_TELLING_ROWS
+        averages = self.row_seconds if few else self.many_row_seconds
+        known = averages.get(task.kind, 0.0 if few else self.row_seconds.get(task.kind, 0.0))
+        average = DRAW_SECONDS_AVERAGE if task.varies else TASK_SECONDS_AVERAGE
+        averages[task.kind] = average.update(known, seconds / rows)
 
     def estimate_lone_row(self, task: Task) -> float:
         """The seconds that a row of the task is expected to take; 0 where rows gain by being gathered."""
@@ -217,6 +227,7 @@ class Batcher:
     def forget_speed(self) -> None:
         """Forget how long rows took: another head computes from now on."""
         self.row_seconds.clear()
+        self.many_row_seconds.clear()
 
 
 def compute_batch(slices: list[Slice]) -> tuple[list[Any], float]:

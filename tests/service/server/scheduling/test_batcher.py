@@ -148,6 +148,15 @@ def test_many_rows_raise_what_a_row_is_expected_to_take_and_never_lower_it():
     assert not batcher.fits_inline(task)
 
 
+def test_many_rows_lower_what_many_slow_ones_have_raised():
+    batcher, task = Batcher(SteppedPool(), 64, inline=0.0004), DoublingTask(5)
+    for number in range(2_000):  # the steps of a search with five beams, every fiftieth beside a busy system
+        batcher.note_row_seconds(task, 5, 0.001 if number % 50 == 0 else 0.0001)
+    assert batcher.fits_inline(task)
+    batcher.note_row_seconds(task, 1, 0.0005)
+    assert not batcher.fits_inline(DoublingTask(1))  # many say little of one
+
+
 def test_what_varies_says_nothing_of_its_kind_unless_batches_are_cut_by_it():
     batcher = Batcher(SteppedPool(), 64, inline=0.01)
     batcher.note_row_seconds(DoublingTask(1, varies=True), 1, 5.0)
