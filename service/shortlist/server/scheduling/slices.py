@@ -67,7 +67,7 @@ class Task(Protocol):
     def kind(self) -> Hashable:
         """Tasks of one kind take about as long a row.
 
-        They have one plan, which searches equally widely, for about as many classes, with lists that are about as long.
+        They have one plan, which searches about as widely, for about as many classes, with lists about as long.
         """
 
     def compute(self) -> Any:

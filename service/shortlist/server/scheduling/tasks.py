@@ -263,9 +263,10 @@ def make_beam_task(head: Head, query: BeamQuery) -> BeamTask:
 
 
 def name_kind(plan: Plan, k: int, class_filter: ClassFilter, bias: Bias | None) -> Hashable:
-    """What tasks have in common that take about as long a row."""
+    """What tasks have in common that take about as long a row: numbers go by their lengths, so that kinds are few."""
+    width = plan.width(k)
     lists = class_filter.restricts and (class_filter.allow is None, class_filter.nbytes.bit_length())
-    return id(plan), plan.width(k), k.bit_length(), lists, bias is None
+    return id(plan), width < 0, width.bit_length(), k.bit_length(), lists, bias is None
 
 
 def describe_load(head: Head, class_filter: ClassFilter, bias: Bias | None) -> tuple[bool, bool]:

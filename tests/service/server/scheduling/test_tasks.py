@@ -58,13 +58,20 @@ def test_rows_of_long_lists_are_computed_a_few_at_a_time(head, kind, monkeypatch
 def ask(head, ids=0, k=3, bias=None):
     """A task for the k best classes but for the first so many."""
     ban = np.arange(ids)[None] if ids else None
-    return make_task(head, TopKQuery(ROW, k, ban=ban, bias=bias))
+    return make_task(head, TopKQuery(np.zeros((1, head.manifest.dim)), k, ban=ban, bias=bias))
 
 
 def test_tasks_with_lists_are_of_another_kind_than_those_without(head):
     kinds = [ask(head, ids).kind for ids in (0, 20, 60)]
     assert len(set(kinds)) == 3
     assert ask(head, 20).kind == ask(head, 25).kind
+
+
+def test_kinds_are_few_whatever_k_is_asked_for(promise_head):
+    kinds = [ask(promise_head, ids, k).kind for k in range(1, 1001) for ids in (0, 20)]
+    assert len({promise_head.plan.width(k) for k in range(1, 1001)}) == 1000
+    assert len(set(kinds)) < 50
+    assert ask(promise_head, k=5).kind == ask(promise_head, k=6).kind != ask(promise_head, k=40).kind
 
 
 def test_tasks_with_short_lists_are_as_even_as_those_without(head, monkeypatch):
