@@ -7,6 +7,7 @@ The unfinished file, in a hidden folder beside the output, is laid out as the fi
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -15,9 +16,11 @@ from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
+from shortlist.errors import BadInput
 
 SPOOL_FILE = "contexts.safetensors"
 STATE_FILE = "state.json"
+LOCK_FILE = "lock"
 SAFETENSORS_TYPES = {"float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32"}  # safetensors' names
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -32,10 +35,14 @@ class Spool:
     def __init__(
         self, out: Path, key: str, columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]
     ) -> None:
-        """Open what an earlier run with the same `key` left, or start again; `discards_earlier_run` says which."""
+        """Open what an earlier run with the same `key` left, or start again; `discards_earlier_run` says which.
+
+        Raises BadInput where another process is writing to `out`.
+        """
         self.out, self.key, self.shape, self.dtype = out, key, shape, np.dtype(dtype)
         self.folder = out.parent / f".{out.name}.parts"
         self.start = make_header(columns, shape, dtype, metadata)
+        self.lock = lock_folder(self.folder, out)
         state = self.read_state()
         self.row_count = int(state.get("done", 0)) if self.can_continue(state) else 0
         self.discards_earlier_run = bool(state) and not self.row_count
@@ -63,8 +70,7 @@ class Spool:
 
     def begin(self) -> IO[bytes]:
         """Start a new file with everything that stands before the contexts."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        (self.folder / STATE_FILE).unlink(missing_ok=True)
         file = (self.folder / SPOOL_FILE).open("wb")
         file.write(self.start)
         return file
@@ -96,16 +102,33 @@ class Spool:
         return 8 + length + int(json.loads(self.start[8 : 8 + length])[name]["data_offsets"][0])
 
     def finish(self) -> None:
-        """Move the whole file to `out`."""
+        """Move the whole file to `out`, and give the folder up."""
         assert self.row_count == self.shape[0], "every row must have been added"
         self.file.close()
         (self.folder / SPOOL_FILE).replace(self.out)
         shutil.rmtree(self.folder, ignore_errors=True)
+        self.lock.close()
 
     def close(self) -> None:
-        """Close the file; what was noted stays for the next run."""
+        """Close the file and give the folder up; what was noted stays for the next run."""
         with contextlib.suppress(OSError):  # a full disk was reported already
             self.file.close()
+        self.lock.close()
+
+
+def lock_folder(folder: Path, out: Path) -> IO[bytes]:
+    """A file of `folder`, which is made where it is not there, locked as long as it is open.
+
+    Raises BadInput where another process has locked it to write to `out`: two would mix their rows.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    file = (folder / LOCK_FILE).open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadInput(f"another capture is writing {out}: wait until it has ended, or give another --out") from None
+    return file
 
 
 def make_header(columns: Columns, shape: tuple[int, int], dtype: str, metadata: dict[str, str]) -> bytes:

@@ -4,6 +4,7 @@ import shutil
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from shortlist.errors import BadInput
 from shortlist_exporter.capture.spool import SPOOL_FILE, STATE_FILE, Spool
 
 ROWS, DIM = 11, 3
@@ -88,3 +89,17 @@ def test_entries_of_columns_may_come_with_their_rows(tmp_path):
     np.testing.assert_array_equal(tensors["contexts"], CONTEXTS)
     for name, values in COLUMNS.items():
         np.testing.assert_array_equal(tensors[name], values)
+
+
+def test_a_file_that_another_capture_writes_is_left_to_it(tmp_path):
+    spool = open_spool(tmp_path / "c")
+    for rows in (CONTEXTS[:4], CONTEXTS[4:8]):
+        with pytest.raises(BadInput, match=r"another capture is writing .*c: wait until it has ended"):
+            open_spool(tmp_path / "c")
+        spool.add(rows)
+    spool.close()
+    spool = open_spool(tmp_path / "c")
+    assert spool.row_count == 8
+    spool.add(CONTEXTS[8:])
+    spool.finish()
+    np.testing.assert_array_equal(load_file(tmp_path / "c")["contexts"], CONTEXTS)
