@@ -20,7 +20,7 @@ from shortlist.head import Head
 
 from shortlist_exporter.records.report import Figures
 from shortlist_exporter.report.measure.samples import MAX_SAMPLE_ROWS, name_samples, read_sample
-from shortlist_exporter.report.write import REPORT_PAGE_FILE, list_promised_depths, write_report
+from shortlist_exporter.report.write import REPORT_PAGE_FILE, list_asked_depths, write_report
 
 from .progress import progress_bar
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     head = Head(bundle, args.device, args.threads)
     with progress_bar("reading") as progress:
         named_paths = zip(args.contexts, name_samples(args.contexts), strict=True)
-        depths = list_promised_depths(bundle)
+        depths = list_asked_depths(bundle)
         samples = [read_sample(head, path, name, args.rows, args.seed, depths) for path, name in named_paths]
         figures = write_report(bundle, head, samples, args.out, progress=progress)
     print_verdict(figures, (args.out or args.bundle / REPORT_FOLDER) / REPORT_PAGE_FILE)

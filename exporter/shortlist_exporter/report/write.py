@@ -48,10 +48,11 @@ def write_report(
     return figures
 
 
-def list_promised_depths(bundle: Bundle) -> tuple[int, ...]:
-    """Each k that an earlier report on the bundle, or its tuning, holds it to, ascending."""
-    earlier, trials = read_figures(bundle), tune_record.read_trials(bundle.folder)
-    return tuple(sorted({*(earlier.asked if earlier else ()), *(trials.targets if trials else ())}))
+def list_asked_depths(bundle: Bundle) -> tuple[int, ...]:
+    """Each k that an earlier report on the bundle, its export or its tuning asks for by itself, ascending."""
+    earlier, trials, quality = read_figures(bundle), tune_record.read_trials(bundle.folder), bundle.manifest.quality
+    asked, measured = (earlier.asked if earlier else ()), (quality.p_at if quality else ())
+    return tuple(sorted({*asked, *measured, *(trials.targets if trials else ())}))
 
 
 def gather_figures(
@@ -91,7 +92,7 @@ def measure_samples(
     if earlier is not None and earlier.measured.sample == HELD_OUT:
         main, first_domain = earlier.measured, next(one for one in earlier.domains if one.name == HELD_OUT)
     else:
-        first, *samples = samples or [read_calibration(head, bundle, list_promised_depths(bundle))]
+        first, *samples = samples or [read_calibration(head, bundle, list_asked_depths(bundle))]
         main, first_domain = measure_sample(head, first)
     return main, [first_domain, *(measure_domain(head, sample) for sample in samples)]
 

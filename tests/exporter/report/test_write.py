@@ -72,6 +72,14 @@ def test_a_promise_at_any_k_is_measured_on_every_sample(tmp_path):
     assert '<th class="n">P@20</th>' in (folder / "report" / "index.html").read_text("utf-8")
 
 
+def test_each_k_that_the_export_measured_is_measured_on_every_sample(tmp_path):
+    folder = tmp_path / "lm" / "1"
+    export(make_dense(), CONTEXTS, folder, Request("l2s", options=OPTIONS, at=(3, 20), report=True, threads=1))
+    assert main(["report", str(folder), "--contexts", str(strangers(tmp_path))]) == 0
+    figures = figures_in(folder / "report")
+    assert [list(domain.precision) for domain in figures.domains] == [[1, 3, 5, 10, 20]] * 2
+
+
 def test_the_page_needs_no_other_file_and_no_network(report_bundle):
     text = (report_bundle / "report" / "index.html").read_text("utf-8")
     page = Page(text)
