@@ -70,9 +70,10 @@ def format_table(args: argparse.Namespace, result: Difference) -> Iterator[str]:
     yield f"{args.first} against {args.second}, {result.rows:,} contexts ({source})"
     yield from map(format_line, list_agreement(result))
     yield ""
-    yield format_row("", "first", "second")
+    width = max([NAME_WIDTH, *(len(name) + 2 for name in result.settings)])
+    yield format_row("", "first", "second", width)
     for name, pair in result.settings.items():
-        yield format_row(f"{'*' if name in result.differing else ' '} {name}", *map(format_setting, pair))
+        yield format_row(f"{'*' if name in result.differing else ' '} {name}", *map(format_setting, pair), width)
     yield f"* differs: {len(result.differing)} of {len(result.settings)}"
 
 
@@ -91,9 +92,9 @@ def list_agreement(result: Difference) -> Iterator[Line]:
         yield "labels", f"{result.relabelled:,} classes have another label: ids do not mean the same in both"
 
 
-def format_row(name: str, first: object, second: object) -> str:
-    """Format one line of two columns."""
-    return f"{name:<{NAME_WIDTH}} {first!s:<{VALUE_WIDTH}} {second}".rstrip()
+def format_row(name: str, first: str, second: str, width: int) -> str:
+    """Format one line of two columns, beside names of at most so many characters."""
+    return f"{name:<{width}} {first:<{VALUE_WIDTH}} {second}".rstrip()
 
 
 def format_setting(value: Any) -> str:

@@ -6,6 +6,7 @@ for either would hide what differs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -132,14 +133,19 @@ def count_relabelled(first: Head, second: Head) -> int | None:
 
 
 def flatten_manifest(head: Head) -> dict[str, Any]:
-    """Fields of a manifest by dotted names: `fit.width`, `settings.full_view`, `quality.p_at_1` and so on."""
+    """Fields of a manifest by dotted names: `fit.width`, `quality.p_at_1`, `quality.kinds.news.rows` and so on."""
     content = head.manifest.model_dump(mode="json", include=COMPARED_FIELDS)
     content["provenance"] = {name: head.manifest.provenance.get(name) for name in PROVENANCE_FIELDS}
-    entries: dict[str, Any] = {}
+    return dict(list_entries(content))
+
+
+def list_entries(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (`a.b.c`, value) for every value of nested objects that is none itself."""
     for name, value in content.items():
-        inside = value if isinstance(value, dict) else None
-        entries |= {name: value} if inside is None else {f"{name}.{inner}": part for inner, part in inside.items()}
-    return entries
+        if isinstance(value, dict):
+            yield from list_entries(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def pair_settings(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Pair]:

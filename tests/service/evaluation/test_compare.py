@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,21 @@ def test_settings_side_by_side(heads):
     assert {"method", "plan", "fit.width"} <= set(result.differing)
     assert not {"reference", "provenance.weights_sha256"} & set(result.differing)
     assert result.candidates[0]["mean"] == CLASSES > result.candidates[1]["mean"]
+
+
+def test_figures_by_kind_and_by_k_stand_side_by_side(heads, tmp_path):
+    """As one value each they were cut off, so that nobody saw what differed."""
+    contexts = make_contexts()
+    documents, kinds = np.arange(len(contexts.contexts), dtype=np.int32) // 10, {"news": [36, 38], "code": [37, 39]}
+    contexts = replace(contexts, documents=documents, kinds=kinds)
+    other = make_head(tmp_path, make_dense(), contexts, options={"basis": "context", "width": "6"}, at=(3,))
+    settings = compare_heads(heads[1], other, ROWS).settings
+    quality = other.manifest.quality
+    assert settings["quality.p_at.3"] == (None, quality.p_at[3])
+    assert settings["quality.kinds.news.p_at_1"] == (None, quality.kinds["news"].p_at_1)
+    lines = run_cli("diff", heads[1].folder, other.folder).stdout.splitlines()
+    places = {line.index(" - ") for line in lines if line.startswith("* quality.kinds.")}
+    assert places == {lines[lines.index("") + 1].index("first") - 1}
 
 
 def test_other_labels_are_counted(tmp_path):
