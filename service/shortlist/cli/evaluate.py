@@ -8,9 +8,11 @@ Errors and divergences are in nats. Exits 0, or 1 with --strict where the bundle
 from __future__ import annotations
 
 import argparse
+import csv
+import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +121,15 @@ def format_evaluation(args: argparse.Namespace, head: Head, result: Evaluation) 
     if args.json:
         return result.model_dump_json()
     if args.csv:
-        pairs = flatten_figures(json.loads(result.model_dump_json()))
-        return "\n".join(["figure,value", *(f"{name},{value}" for name, value in pairs)])
+        return format_csv(flatten_figures(json.loads(result.model_dump_json())))
     return "\n".join([format_title(args.bundle, head), *map(format_line, list_figures(result))])
+
+
+def format_csv(pairs: Iterable[tuple[str, str]]) -> str:
+    """Format lines `figure,value`; a name that holds a comma, as kinds of text may, is quoted."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("figure", "value"), *pairs])
+    return text.getvalue().rstrip("\n")
 
 
 def flatten_figures(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """`shortlist evaluate` as a user runs it: table, JSON, CSV, warnings, refusals."""
 
+import csv
 import json
 from types import SimpleNamespace
 
@@ -85,6 +86,14 @@ def test_it_prints_csv(narrow_head, files):
     lines = dict(line.split(",") for line in process.stdout.splitlines())
     assert lines["figure"] == "value"
     assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(narrow_head, CONTEXTS).precision[5].mean)
+
+
+def test_csv_quotes_kinds_whose_names_hold_a_comma(narrow_head, files):
+    tensors = {"contexts": CONTEXTS, "documents": np.zeros(len(CONTEXTS), np.int32)}
+    save_file(tensors, files.folder / "kinds.safetensors", {"kinds": json.dumps({"law, old": [0]})})
+    path = files.folder / "kinds.safetensors"
+    process = run_cli("evaluate", narrow_head.folder, "--contexts", path, "--csv", "--threads", 1)
+    assert dict(csv.reader(process.stdout.splitlines()))["kinds.law, old.rows"] == str(len(CONTEXTS))
 
 
 def test_it_warns_and_strict_fails(narrow_head, files):
