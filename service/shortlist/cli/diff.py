@@ -73,7 +73,8 @@ def format_table(args: argparse.Namespace, result: Difference) -> Iterator[str]:
     width = max([NAME_WIDTH, *(len(name) + 2 for name in result.settings)])
     yield format_row("", "first", "second", width)
     for name, pair in result.settings.items():
-        yield format_row(f"{'*' if name in result.differing else ' '} {name}", *map(format_setting, pair), width)
+        first, second = map(format_setting, pair)
+        yield format_row(f"{'*' if name in result.differing else ' '} {name}", first, second, width)
     yield f"* differs: {len(result.differing)} of {len(result.settings)}"
 
 
