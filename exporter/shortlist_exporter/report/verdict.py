@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from shortlist.bundle.manifest import Quality
 from shortlist.evaluation.statistics import bound_mean
@@ -46,13 +46,21 @@ def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdic
         return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
     failures = [domain for domain in domains_with_figures if domain.broken]
     targets = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items() if k in measured)
-    successes = " and ".join(
-        f"{domain.name} ({domain.rows:,} rows)" for domain in domains_with_figures if not domain.broken
-    )
+    successes = join_words([describe_rows(domain) for domain in domains_with_figures if not domain.broken])
     sentences = [f"{targets}, {source}, holds within sampling error on {successes}"] if successes else []
     sentences += [describe_breach(domain, promise) for domain in failures]
-    heading = f"Promise not kept on {' and '.join(domain.name for domain in failures)}" if failures else "Promise kept"
+    heading = f"Promise not kept on {join_words([domain.name for domain in failures])}" if failures else "Promise kept"
     return Verdict(status="broken" if failures else "kept", heading=heading, sentence="; ".join(sentences))
+
+
+def describe_rows(domain: Domain) -> str:
+    """A sample's name and how many rows it has."""
+    return f"{domain.name} ({domain.rows:,} row{'s' * (domain.rows != 1)})"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: `a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def describe_breach(domain: Domain, promise: Promise) -> str:

@@ -32,6 +32,14 @@ def test_both_kinds_in_one_sentence():
     )
 
 
+def test_samples_are_listed_as_a_sentence_lists_them():
+    kept = [domain("news", 0.97), domain("law", 0.97), domain("old", 0.97).model_copy(update={"rows": 1})]
+    failed = [domain(name, 0.6) for name in ("code", "poems", "logs")]
+    result = judge({1: 0.95}, *kept, *failed)
+    assert result.heading == "Promise not kept on code, poems and logs"
+    assert " on news (1,000 rows), law (1,000 rows) and old (1 row); it does " in result.sentence
+
+
 def test_what_was_not_measured_is_not_said_to_hold():
     assert judge({1: 0.95, 20: 0.9}, domain("news", 0.97)).sentence == (
         "P@1 0.95, asked for, holds within sampling error on news (1,000 rows)"

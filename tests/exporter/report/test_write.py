@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import shortlist
+from safetensors.numpy import save_file
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.dispatch import main
 from shortlist.errors import MissingExtra, ShortlistError
@@ -140,6 +141,22 @@ def test_a_promise_that_does_not_hold_elsewhere_is_said(bundle_folder, tmp_path,
     text = (bundle_folder / "report" / "index.html").read_text("utf-8")
     assert "Promise not kept on strange" in text
     assert "strange is not like the contexts that this bundle was made for" in text
+
+
+def test_kinds_that_break_the_promise_and_documents_that_miss_are_marked(bundle_folder, tmp_path):
+    path, strange = bundle_folder / "report" / "figures.json", np.load(strangers(tmp_path))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"asked": {"1": 0.6}}))
+    rows = np.concatenate([CONTEXTS.contexts[:20], strange])
+    tensors = {"contexts": rows, "documents": (np.arange(320) >= 20).astype(np.int32)}
+    save_file(tensors, tmp_path / "both.safetensors", {"kinds": json.dumps({"own": [0], "other": [1]})})
+    assert main(["report", str(bundle_folder), "--contexts", str(tmp_path / "both.safetensors")]) == 0
+    domain = figures_in(bundle_folder / "report").domains[1]
+    text = (bundle_folder / "report" / "index.html").read_text("utf-8")
+    assert domain.kinds["other"].precision.high < 0.6 < domain.kinds["own"].precision.high
+    assert '<tr class="broken"><td>other</td>' in text
+    assert "<tr><td>own</td>" in text
+    listed = text[text.index("both: 2 documents of enough rows") :].partition("</p>")[0]
+    assert listed.count("(document ") == sum(one.p_at_1 < 1 for one in domain.documents)
 
 
 def test_figures_of_another_bundle_are_not_kept(bundle_folder):
