@@ -14,7 +14,7 @@ from rich.progress import Progress as Bars
 from shortlist_exporter.core.types import Progress
 
 LINE_SECONDS = 10.0  # between two lines of one stage
-PERCENTAGE = re.compile(r" \d+%$")  # at the end of a stage's name: it is the same stage at 10% and at 20%
+PERCENTAGE = re.compile(r" \d+%(?=$|, )")  # in a stage's name: it is the same stage at 10% and at 20%
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import time
 
 from shortlist_exporter.core.types import Progress
 
+SECONDS = ", seconds"  # at the end of a stage's name: what the numbers beside it count
+
 
 class OutOfTime(Exception):
     """Raised where the budget is spent: the search ends with what was measured so far."""
@@ -30,7 +32,7 @@ class Clock:
     def report_stage(self, stage: str) -> None:
         """Show the stage, the seconds since the start and those that the search may take in all."""
         elapsed = self.elapsed
-        self.report(stage, int(elapsed), int(elapsed + max(1.0, min(self.plan_seconds, self.left))))
+        self.report(f"{stage}{SECONDS}", int(elapsed), int(elapsed + max(1.0, min(self.plan_seconds, self.left))))
 
     def check(self, stage: str) -> None:
         """Move the bar; raises OutOfTime."""
