@@ -170,7 +170,7 @@ def make_title(record: TuneRecord) -> str:
     promise = record.promise
     return (
         f"{len(record.trials)} heads on contexts: {splits}, {record.test.rows:,} to test; "
-        f"batch {promise.batch}, {promise.threads} threads, {promise.device}"
+        f"batch {promise.batch}, {promise.threads} thread{'s' * (promise.threads > 1)}, {promise.device}"
     )
 
 

@@ -8,8 +8,11 @@ from .cache import processor_name
 from .choice import Choice
 from .fits import Fit
 from .promises import describe_promise, describe_shares
-from .search import Head
+from .search import BY_HAND, Head
 from .space import DENSE_METHOD
+
+GO_ON = "run the same command again, which goes on from its cache"
+MORE_TIME = "give --time-budget more minutes"
 
 
 def make_record(
@@ -58,7 +61,8 @@ def describe_failure(choice: Choice, promise: Promise) -> str:
     trials, best = choice.search.trials, choice.find_most_precise()
     if best is None:
         why = choice.search.left[0].why if choice.search.left else "no method was given"
-        return f"no head was measured ({why}): give --time-budget more minutes, or other --methods"
+        mending = GO_ON if why == BY_HAND else f"{MORE_TIME}, or other --methods"
+        return f"no head was measured ({why}): {mending}"
     trial = trials[best]
     split, split_figures = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
     figures = (
@@ -66,5 +70,13 @@ def describe_failure(choice: Choice, promise: Promise) -> str:
     )
     return (
         f"no head that is faster than dense keeps {describe_promise(promise)}; of {len(trials)} the most precise, "
-        f"{trial.label}, reaches {figures}: ask for less, or give --allow-dense to export dense, which always does"
+        f"{trial.label}, reaches {figures}: {advise_more(choice)}"
+        "ask for less, or give --allow-dense to export dense, which always does"
     )
+
+
+def advise_more(choice: Choice) -> str:
+    """What may find a head where the search did not end by itself, as the beginning of a list; else nothing."""
+    if not choice.search.interrupted:
+        return ""
+    return f"{GO_ON if any(one.why == BY_HAND for one in choice.search.left) else MORE_TIME}, "

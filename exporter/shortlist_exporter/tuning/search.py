@@ -41,6 +41,8 @@ class Rung:
 # The slack is for methods that learn from contexts: with fewer of them they miss more.
 RUNGS = (Rung(1 / 9, 512, 2.0), Rung(1 / 3, 2048, 1.5), Rung(1.0, 8192, 1.0))
 
+BY_HAND = "stopped by hand"  # why a search ended that did not end by itself
+
 Head = tuple[Build, tuple[tuple[str, int], ...]]
 
 
@@ -67,7 +69,7 @@ class Search:
                 builds = self.choose_survivors(number, builds)
         except (OutOfTime, KeyboardInterrupt) as stop:
             self.interrupted = True
-            why = "stopped by hand" if isinstance(stop, KeyboardInterrupt) else "the time budget was spent"
+            why = BY_HAND if isinstance(stop, KeyboardInterrupt) else "the time budget was spent"
             self.left.append(Omission(what="the search", why=why))
 
     def climb(self, number: int, builds: Sequence[Build]) -> None:

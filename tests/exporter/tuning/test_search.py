@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from shortlist_exporter.tuning import search
+from shortlist_exporter.tuning.choice import Choice
 from shortlist_exporter.tuning.clock import Clock
 from shortlist_exporter.tuning.fits import Fits
 from shortlist_exporter.tuning.search import Search
@@ -36,6 +37,26 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
     winner = record.trials[record.chosen]
     assert winner.test.precision[1].low >= 0.95
     assert winner.tune.rows == record.tune.rows, "what is chosen is measured on the whole tune split"
+
+
+@pytest.mark.parametrize(
+    ("sweeps", "words"),
+    [(0, r"no head was measured \(stopped by hand\): run the same"), (1, "times dense: run the same command again, ")],
+)
+def test_who_stops_a_search_that_found_nothing_is_told_to_go_on(tmp_path, monkeypatch, steady, sweeps, words):
+    """More minutes, or a smaller promise, were asked for, though neither had ended the search."""
+    whole, builds = Search.sweep, []
+
+    def sweep(self, number, fit, label):
+        if len(builds) == sweeps:
+            raise KeyboardInterrupt
+        builds.append(fit.build)
+        whole(self, number, fit, label)
+
+    monkeypatch.setattr(Search, "sweep", sweep)
+    monkeypatch.setattr(Choice, "keeps_on_tune", lambda self, trial: False)
+    with pytest.raises(NoHead, match=words):
+        tune(dense, contexts, tmp_path / "lm" / "1", request_of(tmp_path / "cache"))
 
 
 def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch, steady):
