@@ -44,7 +44,7 @@ WEIGHTS_HELP = (
 def configure(parser: argparse.ArgumentParser) -> None:
     configure_layer(parser, required=False)
     configure_method(parser)
-    configure_bundle(parser)
+    configure_bundle(parser, "0, or that of --like")
     parser.add_argument(
         "--item-position",
         type=parse_natural_int,
@@ -101,8 +101,8 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
     add("--cosine", action="store_true", help="divide rows and contexts by their lengths: scores are cosines")
 
 
-def configure_bundle(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of what else the bundle holds."""
+def configure_bundle(parser: argparse.ArgumentParser, seed: str = "0") -> None:
+    """Add the arguments of what else the bundle holds. seed: the default one, in words."""
     add = parser.add_argument
     labels = parser.add_mutually_exclusive_group()
     labels.add_argument("--labels", type=Path, metavar="FILE", help="V printable names: a JSON list, or one a line")
@@ -149,7 +149,7 @@ def configure_bundle(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads of each session while measuring (default: all granted)",
     )
-    add("--seed", type=parse_natural_int, help="random seed (default: 0, or that of --like)")
+    add("--seed", type=parse_natural_int, metavar="SEED", help=f"random seed (default: {seed})")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -41,6 +41,13 @@ def test_help(command):
     assert f"shortlist {command}" in process.stdout
 
 
+def test_help_of_tune_names_no_option_that_it_lacks():
+    text = run_cli("tune", "--help").stdout
+    assert "random seed (default: 0)" in text
+    assert "--like" not in text
+    assert "--like" in run_cli("export", "--help").stdout
+
+
 def test_list_of_commands():
     process = run_cli("--help")
     assert process.returncode == 0
