@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shortlist.bundle.files import REPORT_FOLDER
 from shortlist.bundle.reader import Bundle
-from shortlist.bundle.writer import make_parent_folders
+from shortlist.bundle.writer import make_parent_folders, make_workplace
 from shortlist.core.extras import require
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
@@ -119,9 +118,10 @@ def replace_files(out: Path) -> Iterator[Path]:
             fresh = not out.exists()
             out.mkdir(exist_ok=True)
             try:
-                with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=out) as place:
-                    yield Path(place)
-                    move_files(Path(place), out)
+                with make_workplace(out / REPORT_PAGE_FILE) as place:  # which removes what a killed report left
+                    (place / REPORT_FOLDER).mkdir()
+                    yield place / REPORT_FOLDER
+                    move_files(place / REPORT_FOLDER, out)
             finally:
                 if fresh:
                     with contextlib.suppress(OSError):  # it is full of what was wanted

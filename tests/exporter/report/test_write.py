@@ -1,6 +1,7 @@
 """Files of a report: all of them or none, and never at the cost of the bundle."""
 
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -199,6 +200,23 @@ def test_a_disk_that_fills_up_leaves_an_earlier_report(bundle_folder, monkeypatc
     with pytest.raises(ShortlistError, match=r"no report can be written to .*No space left"):
         write_report(bundle, Head(bundle, "cpu", 1), [])
     assert listing(bundle_folder) == before
+
+
+def test_what_a_killed_report_left_is_removed_by_the_next(bundle_folder):
+    report = bundle_folder / "report"
+    script = f"""
+import os
+from pathlib import Path
+from shortlist_exporter.report.write import replace_files
+with replace_files(Path({str(report)!r})) as folder:
+    (folder / "front.png").write_bytes(b"half")
+    os.kill(os.getpid(), 15)
+"""
+    names = sorted(path.name for path in report.iterdir())
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -15
+    assert len(list(report.iterdir())) == len(names) + 1
+    assert main(["report", str(bundle_folder), "--threads", "1"]) == 0
+    assert sorted(path.name for path in report.iterdir()) == names
 
 
 def test_a_report_that_fails_fails_no_export(tmp_path, monkeypatch, caplog):
