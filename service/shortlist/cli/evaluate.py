@@ -18,6 +18,7 @@ from typing import Any
 
 from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, ShortlistError
+from shortlist.evaluation.compare import flatten
 from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Depth, Evaluation, Targets, evaluate
 from shortlist.head import Head, load
 
@@ -132,13 +133,9 @@ def format_csv(pairs: Iterable[tuple[str, str]]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def flatten_figures(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+def flatten_figures(content: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (`a.b.c`, value) for every number in nested objects; text and nulls are left out."""
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from flatten_figures(value, f"{above}{name}.")
-        elif isinstance(value, int | float):
-            yield f"{above}{name}", repr(value)
+    return ((name, repr(value)) for name, value in flatten(content) if isinstance(value, int | float))
 
 
 def format_title(bundle: Path, head: Head) -> str:

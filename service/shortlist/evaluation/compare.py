@@ -136,14 +136,14 @@ def flatten_manifest(head: Head) -> dict[str, Any]:
     """Fields of a manifest by dotted names: `fit.width`, `quality.p_at_1`, `quality.kinds.news.rows` and so on."""
     content = head.manifest.model_dump(mode="json", include=COMPARED_FIELDS)
     content["provenance"] = {name: head.manifest.provenance.get(name) for name in PROVENANCE_FIELDS}
-    return dict(list_entries(content))
+    return dict(flatten(content))
 
 
-def list_entries(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(content: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (`a.b.c`, value) for every value of nested objects that is none itself."""
     for name, value in content.items():
         if isinstance(value, dict):
-            yield from list_entries(value, f"{above}{name}.")
+            yield from flatten(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
 
