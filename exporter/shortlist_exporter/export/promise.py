@@ -77,23 +77,26 @@ def keep_promise(
     plan = Head(Bundle(folder, verify=False), "cpu", request.threads).plan
     if not isinstance(plan, GroupedPlan) or plan.compiled is None:
         return draft
-    progress("effort", 0, 1)
     most = max(LEAST_CALIBRATION_ROWS, MAX_CALIBRATION_LOGITS // draft.classes)
     some = select_rows(calibration, np.arange(min(most, len(calibration.contexts))))
     truth = find_truth(dense, some, min(max(EFFORT_DEPTHS) + MOST_BANNED, draft.classes), progress)
-    settings = calibrate_effort(plan, dense, truth, request)
+    settings = calibrate_effort(plan, dense, truth, request, progress)
     return draft.model_copy(update={"settings": settings})
 
 
-def calibrate_effort(plan: GroupedPlan, dense: FullSoftmax, truth: Truth, request: Request) -> GroupedSettings:
+def calibrate_effort(
+    plan: GroupedPlan, dense: FullSoftmax, truth: Truth, request: Request, progress: Progress
+) -> GroupedSettings:
     """The plan's settings with a promise and what keeps it. truth: of rows that the head has not seen."""
     promise = GroupedMethod().find_promise(request.options)
     assert promise is not None, "calibration is for a promise"
+    progress("widths of looks", 0, 4)
     plan = plan.with_settings(choose_widths(plan, truth, promise))
-    changes = {
-        "promise": promise,
-        **fit_efforts(plan, truth),
-        "list_effort": fit_list_effort(plan, dense, truth.contexts, request.seed),
-        **fit_ban_efforts(plan, truth, request.seed),
-    }
+    progress("estimates of what looks miss", 1, 4)
+    efforts = fit_efforts(plan, truth)
+    progress("estimates for lists", 2, 4)
+    list_effort = fit_list_effort(plan, dense, truth.contexts, request.seed)
+    progress("estimates for bans", 3, 4)
+    ban_efforts = fit_ban_efforts(plan, truth, request.seed)
+    changes = {"promise": promise, **efforts, "list_effort": list_effort, **ban_efforts}
     return GroupedSettings.model_validate(plan.settings.model_dump() | changes)

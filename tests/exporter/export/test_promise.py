@@ -57,3 +57,17 @@ def test_a_large_layer_is_calibrated_on_as_many_contexts_as_are_enough(tmp_path,
     request = Request(method="grouped", options=PROMISE_OPTIONS, report=False)
     export(make_dense(PROMISE_CLASSES, DIM), promise_contexts, tmp_path / "a" / "1", request, note)
     assert list(totals) == [230, 800]  # those that calibrate, of a tenth of the fit rows, and those held out
+
+
+def test_progress_names_each_part_of_a_calibration(tmp_path):
+    stages: list[tuple[str, int, int]] = []
+    request = Request(method="grouped", options=PROMISE_OPTIONS, report=False)
+    export(
+        make_dense(PROMISE_CLASSES, DIM),
+        promise_contexts,
+        tmp_path / "a" / "1",
+        request,
+        lambda *stage: stages.append(stage),
+    )
+    parts = ("widths of looks", "estimates of what looks miss", "estimates for lists", "estimates for bans")
+    assert [stage for stage in stages if stage[0] in parts] == [(part, done, 4) for done, part in enumerate(parts)]
