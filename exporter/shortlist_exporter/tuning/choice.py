@@ -69,10 +69,8 @@ class Choice:
         return self.search.trials[head].rung
 
     def race(self, heads: list[Head]) -> list[Head]:
-        """`heads` by their time in one interleaved run: times of different minutes are not to be compared."""
-        if len(heads) == 1:
-            return heads
-        self.search.clock.report_stage(f"{len(heads)} finalists in one run")
+        """`heads` by their time in one run with dense: times of different minutes are not to be compared."""
+        self.search.clock.report_stage("times of the finalists, in one run")
         trials = self.search.trials
         times_of_heads = self.bench.race([(self.read_fit(head), trials[head].setting) for head in heads])
         for head, times in zip(heads, times_of_heads, strict=True):

@@ -48,6 +48,28 @@ def few_heads():
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def steady_times():
+    """Everything is timed as ever; then its time is its full view, whatever else this machine does."""
+    measure, race = Bench.measure, Bench.race
+
+    def name_times(setting):
+        us = float(setting.get("full_view", 16))
+        return {"us": us, "us_p99": us, "dense_us": 1e4, "speedup": 1e4 / us}
+
+    def measure_steadily(bench, fit, setting, split, rows):
+        return measure(bench, fit, setting, split, rows).model_copy(update=name_times(setting))
+
+    def race_steadily(bench, heads):
+        times = race(bench, heads)
+        return [times_of_head | name_times(setting) for times_of_head, (_, setting) in zip(times, heads, strict=True)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Bench, "measure", measure_steadily)
+        patch.setattr(Bench, "race", race_steadily)
+        yield
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
@@ -62,22 +84,6 @@ def request_of(cache, pairs=PAIRS, promise=None, **rest):
 def tune_result(cache, tmp_path_factory):
     out = tmp_path_factory.mktemp("repository") / "lm" / "1"
     return out, tune(dense, contexts, out, request_of(cache))
-
-
-@pytest.fixture
-def steady(monkeypatch):
-    """Times by the full view, in the search and among finalists, whatever else this machine does."""
-    measure = Bench.measure
-
-    def time_setting(setting):
-        us = float(setting.get("full_view", 16))
-        return {"us": us, "us_p99": us, "dense_us": 1e4, "speedup": 1e4 / us}
-
-    def measure_steadily(bench, fit, setting, split, rows):
-        return measure(bench, fit, setting, split, rows).model_copy(update=time_setting(setting))
-
-    monkeypatch.setattr(Bench, "measure", measure_steadily)
-    monkeypatch.setattr(Bench, "race", lambda _, heads: [time_setting(setting) for _, setting in heads])
 
 
 def only(monkeypatch, width, *values):

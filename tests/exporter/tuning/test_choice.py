@@ -13,7 +13,7 @@ from tests.exporter.tuning.conftest import contexts, dense, only, request_of, sa
 pytestmark = pytest.mark.slow
 
 
-def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch, steady):
+def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch):
     only(monkeypatch, 48, 16, 256)
     harder = Contexts(sample(2000, 5, floor=0.2))
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache), test=harder)
@@ -28,7 +28,7 @@ def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, 
     assert by_margin[-1] is winner
 
 
-def test_no_head_keeps_it_and_dense_only_where_allowed(cache, tmp_path, monkeypatch, steady):
+def test_no_head_keeps_it_and_dense_only_where_allowed(cache, tmp_path, monkeypatch):
     only(monkeypatch, 24, 128, 256)
     request, elsewhere, out = request_of(cache), Contexts(sample(2000, 6, floor=1.0)), tmp_path / "lm" / "1"
     with pytest.raises(NoHead, match=r"no head that is faster than dense keeps P@1 >= 0.95, P@5 >= 0.9; of") as excinfo:

@@ -19,7 +19,7 @@ from tests.exporter.tuning.conftest import ROWS, contexts, dense, few_builds, re
 pytestmark = pytest.mark.slow
 
 
-def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
+def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch):
     whole, builds = Search.sweep, []
 
     def sweep(self, number, fit, label):
@@ -43,7 +43,7 @@ def test_ctrl_c_keeps_the_best_so_far(tmp_path, monkeypatch, steady):
     ("sweeps", "words"),
     [(0, r"no head was measured \(stopped by hand\): run the same"), (1, "times dense: run the same command again, ")],
 )
-def test_who_stops_a_search_that_found_nothing_is_told_to_go_on(tmp_path, monkeypatch, steady, sweeps, words):
+def test_who_stops_a_search_that_found_nothing_is_told_to_go_on(tmp_path, monkeypatch, sweeps, words):
     """More minutes, or a smaller promise, were asked for, though neither had ended the search."""
     whole, builds = Search.sweep, []
 
@@ -59,7 +59,7 @@ def test_who_stops_a_search_that_found_nothing_is_told_to_go_on(tmp_path, monkey
         tune(dense, contexts, tmp_path / "lm" / "1", request_of(tmp_path / "cache"))
 
 
-def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch, steady):
+def test_a_slow_machine_takes_the_best_head_to_the_top(tmp_path, monkeypatch):
     """With time for one head on all contexts, others are left out, whatever they would have cost."""
     seconds, whole = [0.0], Fits.run_method
 

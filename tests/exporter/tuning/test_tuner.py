@@ -77,7 +77,7 @@ def test_the_record_tells_all_and_stands_in_the_bundle(tune_result):
     assert manifest.quality.rows == winner.test.rows == record.test.rows
 
 
-def test_a_second_search_fits_nothing_again(tune_result, cache, tmp_path, monkeypatch, steady):
+def test_a_second_search_fits_nothing_again(tune_result, cache, tmp_path, monkeypatch):
     first = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache))
     monkeypatch.setattr(type(METHODS["svd"]), "fit", lambda *_: pytest.fail("fitted again"))
     again = tune(dense, contexts, tmp_path / "lm" / "2", request_of(cache))
@@ -92,7 +92,7 @@ def test_other_contexts_share_nothing(tune_result, cache):
     assert set(cache.iterdir()) - before
 
 
-def test_batches_log_probabilities_and_memory_are_kept(cache, tmp_path, steady):
+def test_batches_log_probabilities_and_memory_are_kept(cache, tmp_path):
     promise = {"batch": 2, "logprob_error": 0.05, "memory": 3 * dense.weight.nbytes}
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache, promise=promise))
     winner = record.trials[record.chosen]
