@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from shortlist import __version__
 from shortlist.core.extras import require
 from shortlist.errors import ShortlistError
 
@@ -67,6 +68,7 @@ def parse_command(argv: Sequence[str]) -> tuple[str, list[str]]:
         epilog=f"commands:\n{format_commands()}\n\n`shortlist COMMAND --help` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"shortlist {__version__}")
     parser.add_argument("command", choices=list(COMMANDS), metavar="COMMAND", help="one of the commands below")
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help="the command's own arguments")
     args = parser.parse_args(argv)

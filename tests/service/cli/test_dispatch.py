@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import shortlist
 from shortlist.cli.dispatch import main
 
 from tests.support.layers import make_contexts, make_dense, run_cli
@@ -39,6 +40,11 @@ def test_help(command):
     process = run_cli(command, "--help")
     assert process.returncode == 0, process.stderr
     assert f"shortlist {command}" in process.stdout
+
+
+def test_version():
+    process = run_cli("--version")
+    assert (process.returncode, process.stdout) == (0, f"shortlist {shortlist.__version__}\n")
 
 
 def test_help_of_tune_names_no_option_that_it_lacks():
