@@ -24,8 +24,8 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
         "P@1 / P@5 / P@10": f"{precision} on {quality.rows:,} held-out contexts",
         **{f"P@{k}": f"{share:.4f}" for k, share in quality.p_at.items() if k not in PRECISION_DEPTHS},
         "log-prob error": describe_errors(quality, manifest.normalizer),
-        "multiply-adds": f"1/{1 / quality.cost_macs:.1f} of dense",
-        "weight bytes read": f"1/{1 / quality.cost_bytes:.1f} of dense",
+        "multiply-adds": describe_cost(quality.cost_macs),
+        "weight bytes read": describe_cost(quality.cost_bytes),
         "exact answers": describe_exact(manifest),
         "answered dense": f"from {crossover} rows a request" if crossover else "never by batch size",
     }.items():
@@ -33,6 +33,11 @@ def make_summary(manifest: Manifest, out: Path) -> Table:
     for name, figure in describe_targets(quality.targets):
         table.add_row(name, figure)
     return table
+
+
+def describe_cost(share: float) -> str:
+    """What a query costs beside the dense layer: a fraction of it, or how many times as much."""
+    return f"1/{1 / share:.1f} of dense" if share < 1 else f"{share:.1f} times dense"
 
 
 def describe_errors(quality: Quality, normalizer: str) -> str:
