@@ -129,6 +129,7 @@ def test_ways_to_find_more_are_options_of_the_method(method):
     names = set(re.split(r", | or ", larger[1]) if larger else []) | set(re.findall(r"--set (\w+)=", ways))
     assert names or "--method" in ways
     assert names <= OPTIONS[method].model_fields.keys()
+    assert set(re.findall(r"--set (\w+)=", METHODS[method].ways_to_normalize)) <= OPTIONS[method].model_fields.keys()
 
 
 def test_http_lists_every_route(small_repository):

@@ -34,6 +34,7 @@ from .request import Request
 from .write import write_calibration, write_labels, write_sets
 
 LOW_PRECISION = 0.98  # P@1 under which an export says so
+HIGH_LOGPROB_ERROR = 0.1  # mean error of the log-probabilities, nats, over which an export says so
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,9 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
     if quality.p_at_1 < LOW_PRECISION:
         low = f"P@1 is {quality.p_at_1:.4f} on held-out contexts, under {LOW_PRECISION}"
         notes.append(f"{low}: {method.ways_to_find_more}")
+    if quality.logprob_error_mean > HIGH_LOGPROB_ERROR:
+        high = f"log-probabilities are off by {quality.logprob_error_mean:.2f} nats in the mean"
+        notes.append(f"{high} (ids and scores are not): {method.ways_to_normalize}")
     return {"notes": notes} if notes else {}
 
 

@@ -54,13 +54,15 @@ class Method(ABC):
 
     plan: of the service, which answers with the head. reference: what the head is compared with, the given dense layer
     or the head's own full distribution. normalizer: what its log-probabilities are normalised over. ways_to_find_more:
-    what to do where a head misses too many, for errors and notes.
+    what to do where a head misses too many, for errors and notes. ways_to_normalize: the same where log-probabilities
+    are far off.
     """
 
     plan: ClassVar[str]
     reference: ClassVar[Reference]
     normalizer: ClassVar[Normalizer]
     ways_to_find_more: ClassVar[str] = "fit it to more contexts like those of the requests, or choose another --method"
+    ways_to_normalize: ClassVar[str] = "where they matter ask with `exact`, or choose another --method"
 
     @abstractmethod
     def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:

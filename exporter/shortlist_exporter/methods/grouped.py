@@ -67,6 +67,7 @@ class GroupedMethod(DenseMethod):
 
     plan = "grouped"
     ways_to_find_more = "use a larger opened, candidates or promise, as in --set promise=0.999"
+    ways_to_normalize = "where they matter use a larger tail_terms, as in --set tail_terms=64, or ask with `exact`"
 
     def count_fit_rows(self, dense: Dense, rows: int) -> int:
         return GROUPING_ROWS + TAIL_PASSES * min(count_tail_rows(dense), rows) + PROMISE_ROWS
