@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from shortlist.bundle.settings import LOOKS
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.evaluation.statistics import mark_hits
 from shortlist_exporter.verify.ban_effort import (
     MOST_BANNED,
@@ -17,7 +17,7 @@ from shortlist_exporter.verify.ban_effort import (
 )
 from shortlist_exporter.verify.effort import change_settings
 
-from tests.support.heads.grouped import find_promise_truth, promise_contexts
+from tests.support.heads.grouped import PROMISE_CLASSES, find_promise_truth, promise_contexts
 
 pytestmark = pytest.mark.slow
 K = 5
@@ -98,6 +98,22 @@ def test_rows_whose_best_classes_are_banned_go_by_these_weights_and_no_others_do
         np.testing.assert_array_equal(plan.topk(rows, k, ClassFilter(ban=own)).ids, exact.ids)
         before = promise_head.plan.topk(rows, k, ClassFilter(ban=others))
         np.testing.assert_array_equal(plan.topk(rows, k, ClassFilter(ban=others)).risk, before.risk)
+
+
+def test_rows_of_a_named_set_whose_best_members_are_banned_go_by_them_too(promise_head, truth, monkeypatch):
+    plan, marks = promise_head.plan, np.arange(PROMISE_CLASSES) % 3 > 0
+    monkeypatch.setattr(plan, "most_listed", 100)  # so that the set is searched by its marks
+    monkeypatch.setattr(plan, "searches", {})  # which keep how long a list was before
+    doubtful = tuple((*row[:-1], 50.0) for row in plan.settings.ban_effort)
+    changed = change_settings(plan, ban_effort=doubtful)
+    rows, members = truth.contexts[:50], [row[marks[row]] for row in truth.ids[:50]]
+    own = restrict_to_members(ClassFilter(ban=np.array([row[:3] for row in members])), Members(marks))
+    others = restrict_to_members(ClassFilter(ban=np.array([row[-1:] for row in members])), Members(marks))
+    assert plan.searches_marks(K, own.count_marked())
+    shares = [(each.topk(rows, K, own).scored == PROMISE_CLASSES).mean() for each in (plan, changed)]
+    assert shares[0] < 0.1
+    assert shares[1] > 0.4  # of the others the narrow first look hardly finds what is banned
+    np.testing.assert_array_equal(changed.topk(rows, K, others).risk, plan.topk(rows, K, others).risk)
 
 
 def test_a_head_of_so_few_classes_that_none_is_left_has_no_weights(promise_head, truth):

@@ -44,7 +44,9 @@ def plan_search(settings: GroupedSettings, classes: int, most_listed: int, quest
         make = partial(make, **find_bars(settings.promise, k, has_exact=has_exact, has_list_effort=by_lists))
         is_alone = marked and looks[0] == looks[1]  # the last look in place of the first
         effort, ban_effort = find_efforts(settings, k)
-        weights = effort[1:LIST_LOOKS] * len(looks) if is_alone else effort[: len(looks)]
+        if is_alone:
+            effort, ban_effort = (part[1:LIST_LOOKS] * len(looks) for part in (effort, ban_effort))
+        weights = effort[: len(looks)]
         # for more classes nothing tells what was missed
         some = slice(None) if k <= MAX_EFFORT_K else slice(0 if restricts else 1, LIST_LOOKS)
         make = partial(make, list_weights=settings.list_effort, ban_weights=ban_effort, list_looks=LIST_LOOKS)

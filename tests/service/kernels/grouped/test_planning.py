@@ -19,6 +19,14 @@ def test_of_marks_none_is_kept(promise_head):
     assert len(plan.searches) == kept
 
 
+def test_a_last_look_alone_has_the_last_looks_estimates(promise_head):
+    plan = promise_head.plan
+    search = plan.plan_search(20, restricts=True, marked=400)
+    assert search.looks[0] == search.looks[1]
+    assert search.weights == (plan.settings.wide_effort[1],) * 2
+    assert search.ban_weights == (plan.settings.wide_ban_effort[1],) * 2
+
+
 def test_other_settings_are_other_searches(promise_head):
     promise_head.plan.plan_search(1, restricts=False)
     other = promise_head.with_settings(promise=0.9).plan

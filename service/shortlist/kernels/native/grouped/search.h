@@ -116,7 +116,7 @@ static int is_nearly_free(const struct row_search *row) {
 
 /* Whether the row's odds are those of rows whose own best classes are banned. */
 static int has_ban_weights(const struct row_search *row) {
-    return row->search->ban_weights && !row->scratch->marks && are_bans_counted(row);
+    return row->search->ban_weights && are_bans_counted(row);
 }
 
 /* What the log-odds of a miss by a look are computed with, whatever is banned. */
