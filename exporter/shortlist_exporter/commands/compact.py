@@ -17,6 +17,7 @@ from shortlist.cli.arguments import parse_positive_int
 from shortlist_exporter.export.compact import compact
 from shortlist_exporter.inputs.sources import load_contexts
 
+from .export import print_notes
 from .progress import progress_bar
 
 
@@ -43,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
             threads=args.threads,
             progress=report,
         )
+    print_notes(manifest)
     position, quality = manifest.provenance["item_position"], manifest.quality
     precision = "" if quality is None else f", P@1 {quality.p_at_1:.4f}"
     Console(soft_wrap=True).print(

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
+from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_depths, parse_natural_int, parse_positive_int, parse_precision, parse_share
@@ -166,10 +167,15 @@ def run(args: argparse.Namespace) -> int:
     print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
     with progress_bar("exporting") as report:
         manifest = export(dense, contexts, args.out, request, report)
-    for note in manifest.provenance.get("notes", []):
-        print_note(f"note: {note}")
+    print_notes(manifest)
     Console(file=sys.stdout).print(make_summary(manifest, args.out))
     return 0
+
+
+def print_notes(manifest: Manifest) -> None:
+    """Print to stderr what an export found worth saying of its bundle."""
+    for note in manifest.provenance.get("notes", []):
+        print_note(f"note: {note}")
 
 
 def print_note(text: str) -> None:

@@ -18,6 +18,7 @@ from shortlist.cli.arguments import parse_positive_int
 from shortlist_exporter.export.shard import export_shards
 from shortlist_exporter.inputs.sources import load_contexts
 
+from .export import print_notes
 from .progress import progress_bar
 
 
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar(f"cutting {args.bundle}") as progress:
         manifests = export_shards(bundle, args.shards, args.out, contexts, args.threads, progress)
     for manifest in manifests:
+        print_notes(manifest)
         quality = manifest.quality
         precision = "" if quality is None else f", P@1 {quality.p_at_1:.4f} of its own classes"
         console.print(f"{manifest.name}/{manifest.version}: {manifest.classes:,} classes{precision}", markup=False)
