@@ -49,15 +49,18 @@ def find_packaged_interactions() -> Path:
 def read_table(path: Path) -> Iterator[dict[str, str]]:
     """Rows of a tab-separated file by the names of its columns, of which RecBole's have types: `user_id:token`.
 
-    Raises NotFound.
+    Raises NotFound, BadInput.
     """
     if not path.is_file():
         raise NotFound(f"there is no file at {path}")
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        names = [name.split(":")[0] for name in next(reader, [])]
-        for row in reader:
-            yield dict(zip(names, row, strict=False))
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            names = [name.split(":")[0] for name in next(reader, [])]
+            for row in reader:
+                yield dict(zip(names, row, strict=False))
+    except UnicodeDecodeError:
+        raise BadInput(f"{path} is not UTF-8: convert it, as `iconv -f latin1 -t utf-8` does") from None
 
 
 def read_histories(path: Path) -> Histories:

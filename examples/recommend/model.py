@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from shortlist.errors import BadInput
 from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes: of the catalogue, of an embedding, how many of a user's last items are looked at."""
+    """Sizes: of the catalogue, of an embedding, how many of a user's last items are looked at. Raises BadInput."""
 
     items: int
     dim: int = 64
@@ -22,6 +23,10 @@ class Shape:
     layers: int = 2
     heads: int = 2
     dropout: float = 0.3
+
+    def __post_init__(self) -> None:
+        if self.dim % self.heads:
+            raise BadInput(f"dim is {self.dim} but must be a multiple of {self.heads}, the heads that share it")
 
 
 class Recommender(nn.Module):

@@ -22,6 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from shortlist.bundle.names import Names
+from shortlist.cli.arguments import parse_natural_int, parse_positive_int
 from shortlist.errors import ShortlistError
 from shortlist_exporter.commands.progress import progress_bar
 from shortlist_exporter.core.types import Progress
@@ -46,10 +47,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--interactions", type=Path, metavar="FILE", help="default: MovieLens, of package recbole")
     parser.add_argument("--out", type=Path, default=Path("build/recommend"), help="default: %(default)s")
-    parser.add_argument("--dim", type=int, default=Shape.dim, help="of items and users (default: %(default)s)")
-    parser.add_argument("--length", type=int, default=Shape.length, help="last items looked at (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=Plan.epochs, help="at most (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--dim", type=parse_positive_int, default=Shape.dim, help="of items and users (default: %(default)s)")
+    parser.add_argument("--length", type=parse_positive_int, default=Shape.length, help="last items looked at (default: %(default)s)")
+    parser.add_argument("--epochs", type=parse_natural_int, default=Plan.epochs, help="at most (default: %(default)s)")
+    parser.add_argument("--threads", type=parse_positive_int, default=torch.get_num_threads())
     return parser.parse_args()
 
 
@@ -83,6 +84,7 @@ def run_example(args: argparse.Namespace, histories: Histories, titles: dict[str
     depths = [depth for depth in DEPTHS if depth <= k]
     both = measure(served, exact, targets, depths), measure(exact, exact, targets, depths)
     show_figures(*both)
+    console.print(f"to ask again by names: shortlist serve {args.out}, model {MODEL}", soft_wrap=True, markup=False)
     return summarize(histories, *both, time.monotonic() - start)
 
 
@@ -111,7 +113,7 @@ def show_users(histories: Histories, names: list[list[str]], served: np.ndarray,
 
 def show_figures(served: Figures, exact: Figures) -> None:
     """A table of both."""
-    table = Table("", "served", "exact", title="what was taken is banned, all other items are ranked")
+    table = Table("", "served", "exact", title="what was taken is banned, all other items are ranked", min_width=60)
     table.add_row("NDCG@10", f"{served.ndcg:.4f}", f"{exact.ndcg:.4f}")
     for k in served.hits:
         table.add_row(f"recall@{k} of the next item", f"{served.hits[k]:.4f}", f"{exact.hits[k]:.4f}")

@@ -57,6 +57,21 @@ def test_files_that_are_no_interactions_are_refused(tmp_path):
         read_histories(path)
 
 
+def test_files_in_other_encodings_are_refused(tmp_path):
+    path = write_interactions(tmp_path / "walks.inter")
+    path.with_suffix(".item").write_bytes("item_id\tmovie_title\n1\tAmélie\n".encode("latin-1"))
+    with pytest.raises(BadInput, match=r"walks\.item is not UTF-8: convert it"):
+        read_titles(path)
+    path.write_bytes(path.read_bytes() + "ü\té\t5\t1\n".encode("latin-1"))
+    with pytest.raises(BadInput, match=r"walks\.inter is not UTF-8: convert it"):
+        read_histories(path)
+
+
+def test_a_width_that_heads_cannot_share_is_refused():
+    with pytest.raises(BadInput, match="dim is 33 but must be a multiple of 2"):
+        Shape(items=20, dim=33)
+
+
 def test_titles_stand_beside_interactions(tmp_path):
     path = write_interactions(tmp_path / "walks.inter")
     assert read_titles(path) == {"item 3": "The Third (?)"}
@@ -100,7 +115,10 @@ def test_the_example_learns_serves_by_names_and_says_how_good_it_is(tmp_path, ca
     assert line["ndcg_10"] == pytest.approx(line["ndcg_10_exact"], abs=0.02)
     assert line["recall"][10] > 0.8
     assert line["agreement"][10] > 0.99
-    assert "is recommended" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "is recommended" in printed
+    assert "what was taken is banned, all other items are ranked" in printed
+    assert f"shortlist serve {args.out}, model items" in printed
 
 
 def test_the_packaged_interactions_are_movielens():
