@@ -47,8 +47,12 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--interactions", type=Path, metavar="FILE", help="default: MovieLens, of package recbole")
     parser.add_argument("--out", type=Path, default=Path("build/recommend"), help="default: %(default)s")
-    parser.add_argument("--dim", type=parse_positive_int, default=Shape.dim, help="of items and users (default: %(default)s)")
-    parser.add_argument("--length", type=parse_positive_int, default=Shape.length, help="last items looked at (default: %(default)s)")
+    parser.add_argument(
+        "--dim", type=parse_positive_int, default=Shape.dim, help="of items and users (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--length", type=parse_positive_int, default=Shape.length, help="last items looked at (default: %(default)s)"
+    )
     parser.add_argument("--epochs", type=parse_natural_int, default=Plan.epochs, help="at most (default: %(default)s)")
     parser.add_argument("--threads", type=parse_positive_int, default=torch.get_num_threads())
     return parser.parse_args()

@@ -64,13 +64,12 @@ def describe_failure(choice: Choice, promise: Promise) -> str:
         mending = GO_ON if why == BY_HAND else f"{MORE_TIME}, or other --methods"
         return f"no head was measured ({why}): {mending}"
     trial = trials[best]
-    split, split_figures = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
-    figures = (
-        f"{describe_shares(promise, split_figures)} on the {split} split at {split_figures.speedup:.1f} times dense"
-    )
+    split, figures = ("tune", trial.tune) if trial.test is None else ("test", trial.test)
+    shares = describe_shares(promise, figures, calibrated=trial.test is not None)
     return (
         f"no head that is faster than dense keeps {describe_promise(promise)}; of {len(trials)} the most precise, "
-        f"{trial.label}, reaches {figures}: {advise_more(choice)}"
+        f"{trial.label}, reaches {shares} on the {split} split at {figures.speedup:.1f} times dense: "
+        f"{advise_more(choice)}"
         "ask for less, or give --allow-dense to export dense, which always does"
     )
 

@@ -99,9 +99,15 @@ def describe_promise(promise: Promise) -> str:
     return ", ".join(parts)
 
 
-def describe_shares(promise: Promise, figures: SplitFigures) -> str:
-    """What a head reached in words: each precision with its lower bound."""
-    return ", ".join(f"P@{k} {describe_share(figures.precision[k])}" for k in sorted(promise.precision))
+def describe_shares(promise: Promise, figures: SplitFigures, *, calibrated: bool = True) -> str:
+    """What a head reached in words: each precision with its lower bound, and the log-probability error with its upper.
+
+    calibrated: as in `keeps_promise`.
+    """
+    parts = [f"P@{k} {describe_share(figures.precision[k])}" for k in sorted(promise.precision)]
+    if promise.logprob_error is not None and calibrated:
+        parts.append(f"log-prob error {figures.logprob_error:.2g} nats (at most {figures.logprob_error_high:.2g})")
+    return ", ".join(parts)
 
 
 def describe_share(precision: Share) -> str:
