@@ -91,3 +91,12 @@ def test_what_overflows_becomes_infinite_without_a_warning():
 def test_float16_is_kept_for_the_wire():
     assert to_float_array("x", np.ones((1, 2), np.float16)).dtype == np.float16
     assert to_float_array("x", np.ones((1, 2), int)).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [({1, 2}, "set"), (np.zeros(4, bool), r"bool of shape \[4\]"), (np.ones(3), r"float64 of shape \[3\]")],
+)
+def test_ids_of_another_kind_are_named(ids, kind):
+    with pytest.raises(BadInput, match=f"seen must be whole numbers .*, not {kind}: give a list or an array"):
+        to_id_array("seen", ids)
