@@ -3,10 +3,11 @@ r"""Find the fastest head that keeps a promise on your contexts and this machine
   shortlist tune --weights head.safetensors --contexts contexts.safetensors \
       --target-p1 0.99 --target-p5 0.98 --out repo/lm/1
 
-The contexts are split by document: the last tenth tests, the tenth before it tunes, the rest fits. Heads are fitted
-on few contexts first; the better half goes on to more. The fastest head whose precision on the tune split keeps
-every target, at the lower end of its 95 % interval, is then held to the same on the test split; where it fails
-there, the next more precise one is tried. Every number is of the service's own runtime beside its dense head.
+The contexts are split by document: the last tenth tests, the tenth before it tunes, the rest fits; where one kind of
+text comes after another, so is each kind. Heads are fitted on few contexts first; the better half goes on to more. The
+fastest head whose precision on the tune split keeps every target, at the lower end of its 95 % interval, is then held
+to the same on the test split; where it fails there, the next more precise one is tried. Every number is of the
+service's own runtime beside its dense head.
 
 Searched are the methods that approximate the given layer. Those that train a layer of their own on targets (their
 reference is `self`) are not: dense is no truth for them.

@@ -1,6 +1,7 @@
 """Fit rows and held-out rows, in two parts or three; a document is held out whole, where the contexts say which.
 
 One rule for all: of the documents, in the order they end in, the last ones are held out that hold a tenth of the rows.
+Where these leave a kind of text out, or hold most of it, each kind is split by that rule for itself.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from .sources import Contexts
 
 HELD_OUT_FRACTION = 10  # one row in ten is held out
 MAX_HELD_OUT_ROWS = 4096  # more than these are not measured at an export
+MOST_OF_A_KIND = 0.7  # of the rows of a kind of text: a part that holds more leaves too little of it to fit on
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -26,7 +28,7 @@ Documents = npt.NDArray[np.int32]
 class Splits:
     """Indices of rows to fit on, ascending, and of distinct rows to tune on and to test on, in random order.
 
-    No document has rows in two of them.
+    No document has rows in two of them, but one that holds most of its kind of text.
     """
 
     fit: Rows
@@ -43,7 +45,9 @@ def split_held_out(contexts: Contexts, seed: int, least: int = 1) -> tuple[Rows,
     rows = len(contexts.contexts)
     if rows < 2:
         raise BadInput("contexts hold a single row: give at least 2, one to fit and one to hold out")
-    held_out = mark_held_out(contexts.documents, rows, least)
+    held_out = mark_part(contexts, np.ones(rows, np.bool_), least)
+    if held_out.all():
+        held_out = mark_held_out(None, rows, least)
     return np.flatnonzero(~held_out), sample_rows(contexts, held_out, seed, MAX_HELD_OUT_ROWS)
 
 
@@ -52,12 +56,13 @@ def split_three_ways(
 ) -> Splits:
     """The last documents that hold a tenth of the rows test, those that hold the tenth before it tune, the rest fits.
 
+    By kind of text where that is needed, as `mark_part` does.
     test: contexts of which every row tests instead, and which `Splits.test` indexes. Raises BadInput when nothing is
     left to fit on.
     """
     every = np.ones(len(contexts.contexts), np.bool_)
-    tested = mark_last_documents(contexts.documents, every) if test is None else ~every
-    tuned = mark_last_documents(contexts.documents, ~tested)
+    tested = mark_part(contexts, every) if test is None else ~every
+    tuned = mark_part(contexts, ~tested)
     fit = np.flatnonzero(~(tested | tuned))
     if not len(fit):
         raise make_too_few_error(contexts.documents, "fit, tune and test" if test is None else "fit and tune")
@@ -78,16 +83,53 @@ def mark_held_out(documents: Documents | None, rows: int, least: int = 1) -> Mas
     return mark_last_documents(None, every, least) if held.all() else held
 
 
+def mark_part(contexts: Contexts, among: Mask, least: int = 1) -> Mask:
+    """[n]: as `mark_last_documents`, but for each kind of text by itself where that has none of a kind, or most of it.
+
+    Files of capture by weights, whose texts take turns, are fair as they lie, if no text is but a few documents.
+    """
+    part = mark_last_documents(contexts.documents, among, least)
+    kinds = list_kind_masks(contexts)
+    if all(0 < part[kind & among].mean() <= MOST_OF_A_KIND for kind in kinds if (kind & among).any()):
+        return part
+    share = max(least, len(among) // HELD_OUT_FRACTION) / len(among)
+    parts = [mark_last_of_kind(contexts.documents, kind, among, share) for kind in kinds]
+    return np.asarray(np.any(parts, axis=0), np.bool_)
+
+
+def list_kind_masks(contexts: Contexts) -> list[Mask]:
+    """[n] for each kind of text that has rows, and for the rows of no kind; none where fewer than two have any."""
+    marks = [np.isin(np.arange(len(contexts.contexts)), rows) for rows in contexts.kind_rows.values()]
+    if marks and not (named := np.any(marks, axis=0)).all():
+        marks.append(~named)
+    return marks if len(marks) > 1 else []
+
+
+def mark_last_of_kind(documents: Documents | None, kind: Mask, among: Mask, share: float) -> Mask:
+    """[n]: of the rows `among`, the last documents of a kind that hold `share` of its rows; where these are most, cut.
+
+    So a kind that is a single document is split, too: its last rows are marked.
+    """
+    least, some = max(1, round(share * int(kind.sum()))), kind & among
+    part = mark_last_rows(documents, some, least)
+    return mark_last_rows(None, some, least) if part.sum() > MOST_OF_A_KIND * some.sum() else part
+
+
 def mark_last_documents(documents: Documents | None, among: Mask, least: int = 1) -> Mask:
     """[n]: of the rows `among` [n], those of the last documents: as many as it takes to hold a tenth of all n.
 
     least: rows that they hold where a tenth is less.
     """
+    return mark_last_rows(documents, among, max(least, len(among) // HELD_OUT_FRACTION))
+
+
+def mark_last_rows(documents: Documents | None, among: Mask, least: int) -> Mask:
+    """[n]: of the rows `among` [n], those of the last documents: as many as it takes to hold `least` rows."""
     last = find_last_rows(documents, len(among))
     _, order = np.unique(last, return_inverse=True)  # documents in the order they end in
     sizes = np.bincount(order[among], minlength=int(order.max(initial=0)) + 1)
     rows_after = sizes[::-1].cumsum()[::-1] - sizes
-    return np.asarray(among & (rows_after[order] < max(least, len(among) // HELD_OUT_FRACTION)))
+    return np.asarray(among & (rows_after[order] < least))
 
 
 def find_last_rows(documents: Documents | None, rows: int) -> Rows:

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.errors import BadInput
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.inputs.splits import mark_held_out, split_held_out, split_three_ways
+from shortlist_exporter.inputs.splits import mark_held_out, select_rows, split_held_out, split_three_ways
 
 from tests.support.layers import make_contexts
 
@@ -56,6 +58,59 @@ def test_tuning_tests_on_the_rows_that_an_export_holds_out():
     contexts = Contexts(rows, documents=documents)
     _, held = split_held_out(contexts, 7)
     assert split_three_ways(contexts, 7, 10_000, 10_000).test.tolist() == held.tolist()
+
+
+def give_kinds(sizes_by_kind):
+    """Contexts of kinds of text one after another, each of documents of the given sizes."""
+    sizes = [size for sizes in sizes_by_kind.values() for size in sizes]
+    numbers = iter(range(len(sizes)))
+    kinds = {name: [next(numbers) for _ in sizes] for name, sizes in sizes_by_kind.items()}
+    documents = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    return Contexts(make_contexts(len(documents)).contexts, documents=documents, kinds=kinds)
+
+
+def shares_of(contexts, part):
+    """Of each kind of text, the share of its rows that is in a part."""
+    return {name: float(np.isin(rows, part).mean()) for name, rows in contexts.kind_rows.items()}
+
+
+def test_a_tenth_of_every_kind_is_held_out_where_one_comes_after_another():
+    contexts = give_kinds({"news": [20] * 20, "code": [10] * 10, "talk": [30] * 10})
+    fit, held = split_held_out(contexts, 0)
+    assert shares_of(contexts, held) == dict.fromkeys(contexts.kinds, 0.1)
+    assert not set(contexts.documents[fit]) & set(contexts.documents[held])
+    assert split_three_ways(contexts, 0, 10_000, 10_000).test.tolist() == held.tolist()
+
+
+def test_more_than_a_tenth_of_every_kind_is_held_out_where_that_is_too_little():
+    contexts = give_kinds({"news": [20] * 20, "code": [10] * 10})
+    assert shares_of(contexts, split_held_out(contexts, 0, least=100)[1]) == {"news": 0.2, "code": 0.2}
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_kinds_of_one_document_are_cut(in_turns):
+    contexts = give_kinds({"news": [300], "code": [100]})
+    if in_turns:
+        contexts = select_rows(contexts, np.argsort(np.r_[np.arange(300) / 3, np.arange(100)], kind="stable"))
+    splits = split_three_ways(contexts, 0, 10_000, 10_000)
+    for part, share in ((splits.fit, 0.8), (splits.tune, 0.1), (splits.test, 0.1)):
+        assert shares_of(contexts, part) == dict.fromkeys(contexts.kinds, share)
+    assert sorted(splits.test) == sorted(split_held_out(contexts, 0)[1])
+
+
+def test_rows_of_no_kind_are_held_out_as_a_kind():
+    contexts = give_kinds({"other": [20] * 10, "news": [20] * 10, "code": [20] * 10})
+    named = replace(contexts, kinds={name: contexts.kinds[name] for name in ("news", "code")})
+    held = split_held_out(named, 0)[1]
+    assert held.tolist() == split_held_out(contexts, 0)[1].tolist()
+    assert shares_of(contexts, held) == dict.fromkeys(contexts.kinds, 0.1)
+
+
+def test_kinds_that_take_turns_are_split_as_they_lie():
+    contexts = give_kinds({"news": [20] * 20, "code": [20] * 15})
+    mixed = select_rows(contexts, np.argsort(np.r_[np.arange(400) / 400, np.arange(300) / 300], kind="stable"))
+    whole, held = replace(mixed, kinds={}), split_held_out(mixed, 0)[1]
+    assert held.tolist() == split_held_out(whole, 0)[1].tolist()
 
 
 def test_held_out_rows_are_distinct():
