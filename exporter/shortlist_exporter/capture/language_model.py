@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from shortlist.core.extras import require
-from shortlist.errors import BadInput, NotFound
+from shortlist.errors import BadInput, NotFound, ShortlistError
 
 from shortlist_exporter.inputs.formats.model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 from shortlist_exporter.inputs.sources import Dense
@@ -106,7 +105,9 @@ def load_model(path: Path) -> LanguageModel:
         hide_bar(require("transformers.modeling_gguf_pytorch_utils", "capture"))
     try:
         tokenizer, model = load_both(transformers, folder, options)
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, NotImplementedError, SafetensorError) as error:
+    except ShortlistError:
+        raise
+    except Exception as error:  # settings that contradict one another raise the base class alone
         reason = str(error).strip().partition("\n")[0][:200]
         raise BadInput(
             f"{path} cannot be loaded as a causal language model ({reason}): "

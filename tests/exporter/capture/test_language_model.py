@@ -81,6 +81,14 @@ def test_a_truncated_weights_file(tmp_path, keep):
         load_model(tmp_path)
 
 
+def test_settings_that_no_model_can_have(tmp_path):
+    save_model(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": 9}))
+    with pytest.raises(BadInput, match=r"cannot be loaded as a causal language model \(.*"):
+        load_model(tmp_path)
+
+
 def test_a_model_s_own_code_is_neither_run_nor_asked_about(tmp_path, monkeypatch):
     save_model(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

@@ -63,10 +63,14 @@ def load_config(folder: Path) -> Any:
     """The model's settings, with its architecture's defaults; raises BadInput."""
     if not (folder / "config.json").is_file():
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a file of weights by its own name")
+    library = import_transformers()
     try:
-        return import_transformers().AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise BadInput(f"config.json of {folder} cannot be read: give the file of weights and --tensor") from error
+        return library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # settings that contradict one another raise the base class alone
+        lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
+        raise BadInput(
+            f"config.json of {folder} cannot be read ({lines[0].rstrip('.')}): give the file of weights and --tensor"
+        ) from error
 
 
 def load_tokenizer(path: Path) -> Any:

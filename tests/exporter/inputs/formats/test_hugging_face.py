@@ -139,6 +139,17 @@ def test_folders_that_lack_something(tmp_path):
         load_dense(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"), [({"hidden_size": 9}, "not a multiple"), ({"hidden_size": "8"}, "expected int")]
+)
+def test_settings_that_no_model_can_have_are_refused_with_the_reason(tmp_path, change, reason):
+    save_model(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(BadInput, match=rf"config\.json .* cannot be read \(.*{reason}"):
+        load_dense(tmp_path)
+
+
 def test_a_tokenizer_of_another_model(tmp_path):
     save_model(tmp_path, vocab_size=WORDS - 5)
     with pytest.raises(BadInput, match=f"token {WORDS - 1} but the output layer {WORDS - 5} rows"):
