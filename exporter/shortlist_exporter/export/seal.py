@@ -10,6 +10,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
+from shortlist.evaluation.statistics import bound_mean
 from shortlist.head import Head
 from shortlist.plans.common.crossover import ALWAYS_SLOWER, keep_single_rows
 from torch import nn
@@ -90,6 +91,7 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
     notes, method = list(draft.provenance.get("notes", [])), find_method(request.method)
     if wants_promise(method, request) and not getattr(draft.settings, "promise", None):
         notes.append(NO_PROMISE)
+    notes += describe_missed_promise(draft, quality)
     if crossover == 1:
         notes.append(ALWAYS_SLOWER)
     if quality.p_at_1 < LOW_PRECISION:
@@ -99,6 +101,17 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
         high = f"log-probabilities are off by {quality.logprob_error_mean:.2f} nats in the mean"
         notes.append(f"{high} (ids and scores are not): {method.ways_to_normalize}")
     return {"notes": notes} if notes else {}
+
+
+def describe_missed_promise(draft: Manifest, quality: Quality) -> list[str]:
+    """A sentence where P@1 on the held-out contexts is under the promise by more than chance; none else."""
+    share, promise = bound_mean(quality.p_at_1, quality.rows), draft.promise
+    if promise is None or share.high >= promise:
+        return []
+    return [
+        f"P@1 is {share.mean:.4f} on {quality.rows:,} held-out contexts, under the promise of {promise:g}: they are "
+        "unlike those that made the head; where the file has kinds of text one after another, name them or mix them"
+    ]
 
 
 def check_promise(quality: Quality, request: Request) -> None:

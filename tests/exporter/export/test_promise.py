@@ -1,12 +1,14 @@
 """Contexts that are kept apart to calibrate a promise."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from shortlist_exporter.export import export, promise
+from shortlist_exporter.export import export, promise, seal
 from shortlist_exporter.export.promise import split_calibration
 from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.seal import describe_missed_promise
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.methods.registry import find_method
 
@@ -46,6 +48,23 @@ def test_a_kind_of_few_documents_is_never_kept_from_the_fit_nor_from_the_calibra
         assert calibration is not None
         assert "rare" in fit.kind_rows
         assert "rare" in calibration.kind_rows
+
+
+@pytest.mark.parametrize(("p_at_1", "rows", "promise", "said"), [
+    (0.98, 1000, 0.99, True), (0.98, 100, 0.99, False), (0.995, 4000, 0.999, True), (0.992, 4000, 0.99, False),
+    (0.9, 4000, None, False),
+])  # fmt: skip
+def test_an_export_says_where_held_out_contexts_break_the_promise_by_more_than_chance(p_at_1, rows, promise, said):
+    notes = describe_missed_promise(SimpleNamespace(promise=promise), SimpleNamespace(p_at_1=p_at_1, rows=rows))
+    assert len(notes) == said
+    assert all(f"P@1 is {p_at_1:.4f} on {rows:,} held-out contexts, under the promise" in note for note in notes)
+
+
+def test_the_manifest_of_a_head_that_breaks_its_promise_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(seal, "describe_missed_promise", lambda draft, quality: [f"{draft.promise} {quality.rows}"])
+    request = Request(method="grouped", options=PROMISE_OPTIONS, report=False)
+    manifest = export(make_dense(PROMISE_CLASSES, DIM), promise_contexts, tmp_path / "a" / "1", request)
+    assert "0.99 800" in manifest.provenance["notes"]
 
 
 def test_a_large_layer_is_calibrated_on_as_many_contexts_as_are_enough(tmp_path, monkeypatch):
