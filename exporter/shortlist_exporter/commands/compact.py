@@ -19,6 +19,7 @@ from shortlist_exporter.inputs.sources import load_contexts
 
 from .export import print_notes
 from .progress import progress_bar
+from .threads import limit_torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -27,11 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--item-changes", type=Path, required=True, metavar="FOLDER", help="where the server keeps the changes")
     add("--contexts", type=Path, metavar="FILE", help="contexts [n, d] to fit on (default: those in the bundle)")
     add("--renumber", action="store_true", help="drop removed items, and give those after them lower ids")
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)")
+    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch and sessions (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Export the next version and say what it holds; returns 0."""
+    limit_torch(args.threads)
     contexts = None if args.contexts is None else load_contexts(args.contexts)
     if contexts is None:
         Console(stderr=True, soft_wrap=True).print(f"note: fitted on the rows that {args.model} carries", markup=False)

@@ -35,6 +35,7 @@ from shortlist_exporter.methods.registry import DEFAULT_METHOD, METHODS, find_me
 
 from .progress import progress_bar
 from .summary import make_summary
+from .threads import limit_torch
 
 WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
@@ -148,13 +149,14 @@ def configure_bundle(parser: argparse.ArgumentParser, seed: str = "0") -> None:
         "--threads",
         type=parse_positive_int,
         metavar="N",
-        help="threads of each session while measuring (default: all granted)",
+        help="threads of each session while measuring; torch takes no more in `export` (default: all granted)",
     )
     add("--seed", type=parse_natural_int, metavar="SEED", help=f"random seed (default: {seed})")
 
 
 def run(args: argparse.Namespace) -> int:
     """Export a bundle and print its quality; returns 0."""
+    limit_torch(args.threads)
     model = None if args.like is None else Bundle(args.like)
     like = None if model is None else make_model_request(args, model)
     request = make_request(args, like)

@@ -23,6 +23,7 @@ from shortlist_exporter.report.measure.samples import MAX_SAMPLE_ROWS, name_samp
 from shortlist_exporter.report.write import REPORT_PAGE_FILE, list_asked_depths, write_report
 
 from .progress import progress_bar
+from .threads import limit_torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=parse_natural_int, default=0, help="of the rows' random order (default: %(default)s)")
     add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)")
+    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch and sessions (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure the bundle, write the page, print where it is; returns 0."""
+    limit_torch(args.threads)
     bundle = Bundle(args.bundle)
     head = Head(bundle, args.device, args.threads)
     with progress_bar("reading") as progress:

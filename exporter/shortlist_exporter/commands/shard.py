@@ -20,6 +20,7 @@ from shortlist_exporter.inputs.sources import load_contexts
 
 from .export import print_notes
 from .progress import progress_bar
+from .threads import limit_torch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--shards", type=parse_positive_int, required=True, metavar="N", help="how many")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where the shards go")
     add("--contexts", type=Path, metavar="FILE", help="contexts [n, d] to fit on (default: those in the bundle)")
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)")
+    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch and sessions (default: all granted)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Cut, and say how good each shard is; returns 0."""
+    limit_torch(args.threads)
     bundle, console = Bundle(args.bundle), Console(soft_wrap=True)
     contexts = None if args.contexts is None else load_contexts(args.contexts)
     if contexts is None:

@@ -40,6 +40,7 @@ from shortlist_exporter.tuning.tuner import DEFAULT_MINUTES, NoHead, TuneRequest
 
 from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
 from .progress import progress_bar
+from .threads import limit_torch
 
 MIB_BYTES = 1 << 20
 TABLE_CHARACTERS = 150  # characters of the table where no terminal says
@@ -120,6 +121,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Search and print what was tried; returns 0, or raises NoHead where nothing was exported."""
+    limit_torch(None)  # of `threads` are the heads that are timed; fits may take all
     request = make_tune_request(args)
     with progress_bar("reading") as report:
         dense, contexts = load_layer(args)

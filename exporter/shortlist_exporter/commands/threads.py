@@ -1,0 +1,14 @@
+"""How many threads torch takes, which fits heads and computes what they are measured against."""
+
+from __future__ import annotations
+
+import torch
+from shortlist.runtime.threads import count_available_threads
+
+
+def limit_torch(threads: int | None) -> None:
+    """Let torch use `threads`; where None as many as it would, but no more than this process may.
+
+    torch takes OMP_NUM_THREADS or all cores of the machine, also in a container that may use two of 64.
+    """
+    torch.set_num_threads(threads or min(torch.get_num_threads(), count_available_threads()))
