@@ -38,6 +38,8 @@ MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need m
 SMALL_OPENED = 16_384  # up to so many, a third of all classes is opened; beyond, a sixth or as many
 PREVIEWED_SHARE = Fraction(4, 7)  # of the classes that are opened; fewer lose more that are likely
 MAX_CANDIDATES = 4096
+MAX_LOGIT = float(np.sqrt(np.finfo(np.float32).max))
+OVERFLOW = "the squares of these contexts' logits overflow float32: divide the weight or the contexts"
 
 
 class GroupedOptions(Options):
@@ -77,6 +79,7 @@ class GroupedMethod(DenseMethod):
     ) -> Fitted:
         """Fit the basis, the groups, then the tail; the seed chooses the first centres and the tail's contexts."""
         method_options = fill_defaults(parse_options(GroupedOptions, options), dense)
+        check_squares(dense, contexts)
         rows, layer, shuffled = torch.from_numpy(contexts), dense.module, shuffle_rows(len(contexts), seed)
         with torch.inference_mode():
             progress("decomposition", 0, 3)
@@ -95,7 +98,7 @@ class GroupedMethod(DenseMethod):
             count = count_rows(progress, "tail", contexts[:fitted_rows])
             module.fit_tail(rows[shuffled[:fitted_rows]], method_options.tail_terms, seed, count)
         if not math.isfinite(module.tail_limit):
-            raise BadInput("the squares of these contexts' logits overflow float32: divide the weight or the contexts")
+            raise BadInput(OVERFLOW)
         searched = method_options.model_dump(include={"opened", "previewed", "candidates", "full_view"})
         beside = module.full_view if method_options.tail_terms else None
         settings = GroupedSettings(**searched, tail_limit=module.tail_limit, tail_beside=beside)
@@ -132,6 +135,13 @@ class GroupedMethod(DenseMethod):
         tensors |= {name: scale[:, 0] for name, scale in scales.items()}
         tensors |= {} if module.bias is None else {"bias": module.bias}
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
+
+
+def check_squares(dense: Dense, contexts: FloatArray) -> None:
+    """Raise BadInput where the square of a logit may be over what float32 holds: one row of a broken file is enough."""
+    weight, context = (max(float(x.max()), -float(x.min())) for x in (dense.weight, contexts))
+    if weight * context * dense.dim > MAX_LOGIT:
+        raise BadInput(OVERFLOW)
 
 
 def count_candidates(dense: Dense) -> int:

@@ -231,6 +231,14 @@ def test_logits_whose_squares_overflow_are_refused(tmp_path):
         make_head(tmp_path, Dense(dense.weight * np.float32(1e20)), make_contexts(600), method="grouped", options={})
 
 
+@pytest.mark.parametrize("size", [1e19, 1e25, 1e37])
+def test_one_row_whose_logits_squares_overflow_is_refused(tmp_path, size):
+    weight = make_dense().weight.copy()
+    weight[7] *= np.float32(size)
+    with pytest.raises(BadInput, match="logits overflow float32: divide the weight or the contexts"):
+        make_head(tmp_path, Dense(weight), make_contexts(600), method="grouped", options={})
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
