@@ -109,7 +109,7 @@ def describe_missed_promise(draft: Manifest, quality: Quality) -> list[str]:
     if promise is None or share.high >= promise:
         return []
     return [
-        f"P@1 is {share.mean:.4f} on {quality.rows:,} held-out contexts, under the promise of {promise:g}: they are "
+        f"P@1 is {share.mean:.4f} on {quality.rows:,} held-out contexts, under the promise of {promise:g}: they may be "
         "unlike those that made the head; where the file has kinds of text one after another, name them or mix them"
     ]
 
