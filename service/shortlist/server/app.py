@@ -21,12 +21,12 @@ from shortlist.server.engine.service import MakeReleases, Service
 from shortlist.server.lifecycle.releases import Releases
 from shortlist.server.messages.request_ids import REQUEST_ID, read_request_ids
 from shortlist.server.messages.responses import make_error_response, make_json_response, to_starlette
-from shortlist.server.routes.health import health
 
 from .pages.overview import add_overview
 from .routes import inference, schemas, v1, v1_lists, v1_recall, v2, v2_operations, v2_repository
 from .routes.catalogue import items
 from .routes.docs import add_docs
+from .routes.health import OPEN_PATHS, health
 from .settings import Settings
 
 FILE_VERBS = ("GET", "HEAD")  # of folders of files
@@ -38,9 +38,9 @@ class App(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, made once."""
         if self.openapi_schema is None:
-            document = schemas.add_request_schemas(super().openapi())
+            document = schemas.add_path_parameters(schemas.add_request_schemas(super().openapi()))
             wants_keys = self.state.service.access.keys is not None
-            self.openapi_schema = schemas.add_security(document) if wants_keys else document
+            self.openapi_schema = schemas.add_security(document, OPEN_PATHS) if wants_keys else document
         return self.openapi_schema
 
 

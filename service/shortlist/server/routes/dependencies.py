@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import Depends, Request
 
 from shortlist.errors import Forbidden, NotReady
@@ -31,6 +33,19 @@ def hold_request(request: Request) -> Hold:
     return Hold(service.admission, client)
 
 
+class PathPart:
+    """A dependency of a function that serves several paths: the part of that name, None in a path without it.
+
+    A mere argument that may lack would be a field of the query in those paths.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def __call__(self, request: Request) -> str | None:
+        return request.path_params.get(self.name)
+
+
 class Requirement:
     """A dependency of a route: the request's API key must have one of `roles`, where the server wants keys.
 
@@ -58,6 +73,9 @@ READ = Depends(Requirement(Role.ASK, Role.OBSERVE))  # what a client wants to kn
 OBSERVE = Depends(Requirement(Role.OBSERVE))
 ADMINISTER = Depends(Requirement(Role.ADMINISTER))
 MODEL_CONTROL = Depends(require_model_control)
+PathName = Annotated[str | None, Depends(PathPart("name"))]
+PathVersion = Annotated[str | None, Depends(PathPart("version"))]
+PathRegion = Annotated[str | None, Depends(PathPart("region"))]
 
 
 def check_ready(request: Request) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from shortlist import __version__
 from shortlist.server.messages.responses import make_json_response
@@ -12,6 +14,8 @@ from . import schemas
 from .dependencies import OBSERVE, check_ready, get_service
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+OPEN_PATHS = ("/healthz", "/readyz", "/v2/health/live", "/v2/health/ready")  # which want no API key
 health = APIRouter(tags=["health"], responses=schemas.FAILURE_RESPONSES)
 
 
@@ -31,7 +35,7 @@ async def readyz(request: Request) -> Response:
 
 
 @health.head("/metrics", dependencies=[OBSERVE], include_in_schema=False)
-@health.get("/metrics", dependencies=[OBSERVE], response_class=PlainTextResponse)
+@health.get("/metrics", dependencies=[OBSERVE], response_class=Response, responses=METRICS_RESPONSES)
 async def metrics(request: Request) -> Response:
     """The metrics in Prometheus' text format."""
     service = get_service(request)

@@ -5,10 +5,8 @@ The gateway, in front of the app, responds to the same paths without these route
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel
@@ -79,20 +77,11 @@ def make_route(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     return route
 
 
-def document_parameters(path: str) -> list[dict[str, Any]]:
-    """The parameters of a path template, for OpenAPI."""
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "title": name.title()}}
-        for name in re.findall(r"{(\w+)}", path)
-    ]
-
-
 def make_router() -> APIRouter:
     """A route for every endpoint of the table."""
     router = APIRouter(responses=schemas.FAILURE_RESPONSES)
     for path, endpoint in ENDPOINTS.items():
         documentation = DOCUMENTATION[endpoint.name]
-        parameters = document_parameters(path)
         router.add_api_route(
             path,
             make_route(endpoint),
@@ -100,8 +89,7 @@ def make_router() -> APIRouter:
             name=endpoint.name,
             tags=[documentation.tag],
             description=documentation.description,
-            responses={200: {"model": documentation.response}},
-            openapi_extra=schemas.describe_body(documentation.request, binary=documentation.binary)
-            | ({"parameters": parameters} if parameters else {}),
+            responses=schemas.describe_response(documentation.response, binary=documentation.binary),
+            openapi_extra=schemas.describe_body(documentation.request, binary=documentation.binary),
         )
     return router

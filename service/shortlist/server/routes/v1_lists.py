@@ -52,7 +52,8 @@ router = APIRouter(prefix="/v1/lists", tags=["v1"], dependencies=[ASK], response
 sets_router = APIRouter(prefix="/v1/models/{name}/sets", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
 
 SET_SCHEMA = {"type": "object", "properties": {IDS: {"type": "array"}}, "required": [IDS]}
-SET_BODY = {"requestBody": {"required": True, "content": {JSON_TYPE: {"schema": SET_SCHEMA}}}}
+SET_CONTENT = {JSON_TYPE: {"schema": SET_SCHEMA}} | schemas.BINARY_CONTENT
+SET_BODY = {"requestBody": {"required": True, "content": SET_CONTENT}}
 TABLE_INPUTS = (IDS, "offsets")
 
 

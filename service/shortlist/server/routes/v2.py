@@ -15,7 +15,7 @@ from shortlist.server.messages.responses import make_json_response
 from shortlist.server.models import Model
 
 from . import schemas
-from .dependencies import OBSERVE, READ, check_ready, get_service
+from .dependencies import OBSERVE, READ, PathVersion, check_ready, get_service
 
 router = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], responses=schemas.FAILURE_RESPONSES)
 
@@ -61,7 +61,7 @@ async def models(request: Request) -> Response:
     return make_json_response({"models": list(get_service(request).models.by_name)})
 
 
-@router.get("/models/stats", dependencies=[OBSERVE])
+@router.get("/models/stats", dependencies=[OBSERVE], responses={200: {"model": schemas.Statistics}})
 async def all_statistics(request: Request) -> Response:
     """The statistics of every model that got a request."""
     service = get_service(request)
@@ -69,9 +69,9 @@ async def all_statistics(request: Request) -> Response:
     return make_json_response({"model_stats": [describe_statistics(service, model) for model in service.models]})
 
 
-@router.get(MODEL_PATH + "/stats", dependencies=[OBSERVE])
-@router.get(VERSION_PATH + "/stats", dependencies=[OBSERVE])
-async def model_statistics(request: Request, name: str, version: str | None = None) -> Response:
+@router.get(MODEL_PATH + "/stats", dependencies=[OBSERVE], responses={200: {"model": schemas.Statistics}})
+@router.get(VERSION_PATH + "/stats", dependencies=[OBSERVE], responses={200: {"model": schemas.Statistics}})
+async def model_statistics(request: Request, name: str, version: PathVersion) -> Response:
     """The statistics of one model: of all its versions, or of one."""
     service = get_service(request)
     service.settle()
@@ -88,7 +88,7 @@ def describe_statistics(service: Service, model: Model) -> dict[str, Any]:
 
 @router.get(MODEL_PATH, dependencies=[READ], responses={200: {"model": schemas.ModelMetadata}})
 @router.get(VERSION_PATH, dependencies=[READ], responses={200: {"model": schemas.ModelMetadata}})
-async def metadata(request: Request, name: str, version: str | None = None) -> Response:
+async def metadata(request: Request, name: str, version: PathVersion) -> Response:
     """A model's inputs and outputs."""
     model = find_model(request, name, version)
     versions = get_service(request).models.find_table(name).by_number if version is None else [model.version]
@@ -97,7 +97,7 @@ async def metadata(request: Request, name: str, version: str | None = None) -> R
 
 @router.get(MODEL_PATH + "/ready", dependencies=[READ], responses={200: {"model": schemas.ModelReady}})
 @router.get(VERSION_PATH + "/ready", dependencies=[READ], responses={200: {"model": schemas.ModelReady}})
-async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
+async def model_ready(request: Request, name: str, version: PathVersion) -> Response:
     """200 once the model is ready; 503 with the reason before."""
     model = find_model(request, name, version)
     return make_json_response({"name": model.head.manifest.name, "ready": True})

@@ -14,7 +14,7 @@ from shortlist.server.engine.trace_settings import TRACE_FIELDS
 from shortlist.server.messages.responses import make_json_response
 
 from . import schemas
-from .dependencies import ADMINISTER, ASK, OBSERVE, get_service
+from .dependencies import ADMINISTER, ASK, OBSERVE, PathName, PathRegion, get_service
 from .optional_body import describe_optional_body, read_optional_fields
 from .v2 import MODEL_PATH
 
@@ -24,6 +24,10 @@ TRACE_PATH = "/trace/setting"
 SHARED_MEMORY_PATH = "/systemsharedmemory"
 REGION_PATH = SHARED_MEMORY_PATH + "/region/{region}"
 CUDA_MEMORY_PATH = "/cudasharedmemory/{path:path}"
+LOG_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"model": schemas.LogState}}
+TRACE_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"model": schemas.TraceState}}
+TRACE_BODY = describe_optional_body(**TRACE_FIELDS)
+REGION_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"model": list[schemas.SharedRegion]}}
 REGISTER_FIELDS: dict[str, dict[str, Any]] = {
     "key": {"type": "string"},
     "offset": {"type": "integer", "minimum": 0},
@@ -31,13 +35,18 @@ REGISTER_FIELDS: dict[str, dict[str, Any]] = {
 }
 
 
-@router.get("/logging", dependencies=[OBSERVE])
+@router.get("/logging", dependencies=[OBSERVE], responses=LOG_RESPONSES)
 async def log_settings(request: Request) -> Response:
     """The log settings that are in force."""
     return make_json_response(get_service(request).log_settings.describe())
 
 
-@router.post("/logging", dependencies=[ADMINISTER], openapi_extra=describe_optional_body(**LOG_FIELDS))
+@router.post(
+    "/logging",
+    dependencies=[ADMINISTER],
+    responses=LOG_RESPONSES,
+    openapi_extra=describe_optional_body(**LOG_FIELDS),
+)
 async def change_log_settings(request: Request) -> Response:
     """Log more or less, from now on; answers every setting."""
     settings = get_service(request).log_settings
@@ -45,17 +54,17 @@ async def change_log_settings(request: Request) -> Response:
     return make_json_response(settings.describe())
 
 
-@router.get(TRACE_PATH, dependencies=[OBSERVE])
-@router.get(MODEL_PATH + TRACE_PATH, dependencies=[OBSERVE])
-async def trace_settings(request: Request, name: str | None = None) -> Response:
+@router.get(TRACE_PATH, dependencies=[OBSERVE], responses=TRACE_RESPONSES)
+@router.get(MODEL_PATH + TRACE_PATH, dependencies=[OBSERVE], responses=TRACE_RESPONSES)
+async def trace_settings(request: Request, name: PathName) -> Response:
     """The trace settings of the server, or of a model."""
     check_model(request, name)
     return make_json_response(get_service(request).trace_settings.describe(name))
 
 
-@router.post(TRACE_PATH, dependencies=[ADMINISTER], openapi_extra=describe_optional_body(**TRACE_FIELDS))
-@router.post(MODEL_PATH + TRACE_PATH, dependencies=[ADMINISTER], openapi_extra=describe_optional_body(**TRACE_FIELDS))
-async def change_trace_settings(request: Request, name: str | None = None) -> Response:
+@router.post(TRACE_PATH, dependencies=[ADMINISTER], responses=TRACE_RESPONSES, openapi_extra=TRACE_BODY)
+@router.post(MODEL_PATH + TRACE_PATH, dependencies=[ADMINISTER], responses=TRACE_RESPONSES, openapi_extra=TRACE_BODY)
+async def change_trace_settings(request: Request, name: PathName) -> Response:
     """Change trace settings of the server, or of a model; null clears one; answers every setting."""
     check_model(request, name)
     settings = get_service(request).trace_settings
@@ -77,9 +86,9 @@ def get_regions(request: Request) -> SharedMemory:
     return regions
 
 
-@router.get(SHARED_MEMORY_PATH + "/status", dependencies=[OBSERVE])
-@router.get(REGION_PATH + "/status", dependencies=[ASK])
-async def status(request: Request, region: str | None = None) -> Response:
+@router.get(SHARED_MEMORY_PATH + "/status", dependencies=[OBSERVE], responses=REGION_RESPONSES)
+@router.get(REGION_PATH + "/status", dependencies=[ASK], responses=REGION_RESPONSES)
+async def status(request: Request, region: PathRegion) -> Response:
     """Every registered region, or one."""
     return make_json_response(get_regions(request).status(region))
 
@@ -100,7 +109,7 @@ async def register(request: Request, region: str) -> Response:
 
 @router.post(SHARED_MEMORY_PATH + "/unregister", dependencies=[ADMINISTER], response_class=Response)
 @router.post(REGION_PATH + "/unregister", dependencies=[ASK], response_class=Response)
-async def unregister(request: Request, region: str | None = None) -> Response:
+async def unregister(request: Request, region: PathRegion) -> Response:
     """Forget every region, or one; the memory itself stays the client's."""
     get_regions(request).unregister(region)
     return Response()

@@ -23,7 +23,7 @@ from shortlist.server.settings import Settings
 from shortlist.wire.open_inference import CONTEXT, LOGPROBS
 
 from . import schemas
-from .dependencies import ADMINISTER, MODEL_CONTROL, OBSERVE, READ, get_service
+from .dependencies import ADMINISTER, MODEL_CONTROL, OBSERVE, READ, PathVersion, get_service
 from .optional_body import describe_optional_body, read_optional_fields
 from .v2 import MODEL_PATH, VERSION_PATH, find_model
 
@@ -33,7 +33,7 @@ STATE_NAMES = {"loading": "LOADING", "ready": "READY"}  # all others are called 
 UNAVAILABLE = "UNAVAILABLE"
 REPOSITORY_MODEL_PATH = "/repository/models/{name}"
 TYPE_NAMES = {"BYTES": "TYPE_STRING"}  # all others are called TYPE_ and their name
-PARAMETERS_SCHEMA = {"type": "object"}
+PARAMETERS_SCHEMA = {"type": ["object", "null"]}
 
 
 @router.post(
@@ -99,9 +99,9 @@ def check_overrides(parameters: dict[str, Any]) -> None:
         raise BadInput(f"parameter '{cut(override)}' is not served: put the bundle into the repository and load it")
 
 
-@router.get(MODEL_PATH + "/config", dependencies=[READ])
-@router.get(VERSION_PATH + "/config", dependencies=[READ])
-async def config(request: Request, name: str, version: str | None = None) -> Response:
+@router.get(MODEL_PATH + "/config", dependencies=[READ], responses={200: {"model": schemas.ModelConfig}})
+@router.get(VERSION_PATH + "/config", dependencies=[READ], responses={200: {"model": schemas.ModelConfig}})
+async def config(request: Request, name: str, version: PathVersion) -> Response:
     """How a model is served, in the words of Triton's ModelConfig."""
     return make_json_response(describe_config(get_service(request), find_model(request, name, version)))
 

@@ -118,7 +118,10 @@ def test_refusals_are_counted_by_reason(client):
 
 
 def test_the_openapi_document_says_that_keys_are_wanted(client, small_repository):
-    assert client.get("/openapi.json").json()["security"] == [{"key": []}]
+    document = client.get("/openapi.json").json()
+    assert document["security"] == [{"key": []}]
+    operations = [(path, each) for path, verbs in document["paths"].items() for each in verbs.values()]
+    assert {path for path, operation in operations if operation.get("security") == []} == OPEN_PATHS - {"/docs"}
     assert "security" not in client_of(small_repository).get("/openapi.json").json()
 
 

@@ -28,7 +28,7 @@ from shortlist.server.messages.responses import make_json_response
 from shortlist.server.routes import schemas
 from shortlist.server.routes.dependencies import ADMINISTER, OBSERVE, get_service, read_headers
 from shortlist.server.scheduling.hold import Hold
-from shortlist.wire.open_inference import BINARY_TYPE, JSON_TYPE, parse_tensors
+from shortlist.wire.open_inference import JSON_TYPE, parse_tensors
 
 router = APIRouter(prefix="/v1/models", tags=["v1"], responses=schemas.FAILURE_RESPONSES)
 
@@ -77,15 +77,8 @@ class ItemsState(BaseModel):
     sources: dict[str, int] = Field(description="the last sequence number of each source")
 
 
-BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON_TYPE: {"schema": ItemChanges.model_json_schema()},
-            BINARY_TYPE: {"schema": {"type": "string", "format": "binary"}},
-        },
-    }
-}
+CONTENT = {JSON_TYPE: {"schema": ItemChanges.model_json_schema()}} | schemas.BINARY_CONTENT
+BODY: dict[str, Any] = {"requestBody": {"required": True, "content": CONTENT}}
 
 
 def require_items(service: Service) -> ItemStore:

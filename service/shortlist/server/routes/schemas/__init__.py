@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from .document import FAILURE_RESPONSES, add_request_schemas, add_security, describe_body
+from .document import (
+    BINARY_CONTENT,
+    FAILURE_RESPONSES,
+    add_path_parameters,
+    add_request_schemas,
+    add_security,
+    describe_body,
+    describe_response,
+)
 from .v1_requests import BeamRequest, ListTable, RecallRequest, ScoreRequest, TopKRequest
 from .v1_responses import (
     BeamResponse,
@@ -28,8 +36,10 @@ from .v2 import (
     ModelReady,
     ServerInfo,
 )
+from .v2_operations import LogState, ModelConfig, SharedRegion, Statistics, TraceState
 
 __all__ = [
+    "BINARY_CONTENT",
     "FAILURE_RESPONSES",
     "BeamRequest",
     "BeamResponse",
@@ -40,6 +50,8 @@ __all__ = [
     "InferResponse",
     "ListTable",
     "ListTables",
+    "LogState",
+    "ModelConfig",
     "ModelInfo",
     "ModelList",
     "ModelMetadata",
@@ -53,10 +65,15 @@ __all__ = [
     "SetContent",
     "SetInfo",
     "SetList",
+    "SharedRegion",
+    "Statistics",
     "StoredLists",
     "TopKRequest",
     "TopKResponse",
+    "TraceState",
+    "add_path_parameters",
     "add_request_schemas",
     "add_security",
     "describe_body",
+    "describe_response",
 ]
