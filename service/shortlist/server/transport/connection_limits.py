@@ -11,6 +11,7 @@ from shortlist.errors import Overloaded, ShortlistError
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.shares import Shares
 
+POLLED_AT_ONCE = 1024  # sockets, by libuv
 LOG_SECONDS = 10.0  # between lines on refusals, however many there are
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,11 @@ class ConnectionLimits:
     def close(self, client: str) -> None:
         """Count a connection no longer."""
         self.shares.add(client, -1)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many connections are open that they could keep the event loop to themselves."""
+        return self.shares.held >= POLLED_AT_ONCE
 
     @property
     def has_work(self) -> bool:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 
+ACCEPTED_AT_ONCE = 16  # connections of a socket, in a round of the event loop: uvloop's servers accept one each
 HANDSHAKE_SECONDS = 5.0  # of TLS: a connection that says nothing holds a file and memory for as long
 
 
@@ -79,9 +80,9 @@ class UvicornServer(uvicorn.Server):
 
     async def listen(self, sock: socket.socket) -> None:
         """Listen on one more socket: with TLS where that is wanted, on a Unix socket without."""
-        tls, backlog = self.choose_tls(sock), self.config.backlog
-        server = await asyncio.get_running_loop().create_server(self.make_protocol, sock=sock, backlog=backlog, **tls)
-        self.servers.append(server)
+        tls, backlog, loop = self.choose_tls(sock), self.config.backlog, asyncio.get_running_loop()
+        for copy in (sock, *(sock.dup() for _ in range(1, ACCEPTED_AT_ONCE))):
+            self.servers.append(await loop.create_server(self.make_protocol, sock=copy, backlog=backlog, **tls))
 
     async def serve_connection(self, sock: socket.socket) -> None:
         """Serve a connection that was accepted elsewhere, as one of a socket that it listens on."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from shortlist.errors import BadInput, Overloaded
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.transport import connection_limits
-from shortlist.server.transport.connection_limits import LOG_SECONDS, ConnectionLimits, TooManyConnections
+from shortlist.server.transport.connection_limits import (
+    LOG_SECONDS,
+    POLLED_AT_ONCE,
+    ConnectionLimits,
+    TooManyConnections,
+)
+from shortlist.server.transport.fast_connection import FastConnection
 
 
 def test_connections_are_counted_by_client():
@@ -59,3 +66,40 @@ def test_refusals_are_logged_now_and_then(monkeypatch, caplog):
         "1 requests or connections refused, the last from 10.0.0.1: it is wrong",
         f"{round(LOG_SECONDS / 0.02)} requests or connections refused, the last from 10.0.0.1: it is wrong",
     ]
+
+
+class CrowdedConnection(FastConnection):
+    """A connection whose requests the fast path answers; events: what it did."""
+
+    idle, default_headers = True, []
+
+    def __init__(self, limits):
+        def note(name):
+            return lambda *_: self.events.append(name)
+
+        self.events, self.later, self.closed, self.limits, self.is_usual = [], [], False, limits, True
+        self.fast_path = SimpleNamespace(respond=lambda *_: b"answer")
+        self.flow, self.write_response = SimpleNamespace(read_paused=False), note("answer")
+        self.transport = SimpleNamespace(
+            pause_reading=note("pause"), resume_reading=note("resume"), is_closing=lambda: self.closed
+        )
+        self.loop = SimpleNamespace(call_soon=self.later.append)
+
+
+def test_connections_of_a_crowd_take_turns():
+    """Else libuv polls the same ones again and again before anything else of the event loop runs."""
+    limits = ConnectionLimits(4 * POLLED_AT_ONCE, Admission(10, 10))
+    for _ in range(POLLED_AT_ONCE - 1):
+        limits.open("a")
+    connection = CrowdedConnection(limits)
+    connection.data_received(b"request")
+    assert (connection.events, connection.later) == (["answer"], [])
+    limits.open("a")
+    connection.data_received(b"request")
+    assert connection.events == ["answer", "answer", "pause"]
+    connection.later.pop()()
+    assert connection.events == ["answer", "answer", "pause", "resume"]
+    connection.data_received(b"request")
+    connection.closed = True
+    connection.later.pop()()
+    assert connection.events[4:] == ["answer", "pause"]

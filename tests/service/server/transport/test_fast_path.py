@@ -33,6 +33,14 @@ def test_requests_whose_head_is_known_take_the_fast_path(servers, ask):
     assert responses.endswith(b"<open>")
 
 
+def test_the_fast_path_answers_in_a_crowd_too(servers, monkeypatch):
+    monkeypatch.setattr("shortlist.server.transport.connection_limits.POLLED_AT_ONCE", 1)
+    servers.warm(infer())
+    responses, fast = servers.talk(*[infer() for _ in range(6)])
+    assert (statuses(responses), fast) == ([200] * 6, 6)
+    assert responses.endswith(b"<open>")
+
+
 def test_rows_of_their_own_and_another_head_in_between(servers):
     requests = [infer(row=row, id="7" * (row % 3)) for row in range(12)]
     servers.talk(*requests)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import uvicorn
+import uvloop
 from shortlist.server.transport import uvicorn_protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -83,3 +86,41 @@ def test_a_head_that_nothing_follows_is_written_before_the_connection_is_closed(
     response.write(b"head")
     response.close()
     assert (transport.calls, transport.closed) == ([[b"head"]], True)
+
+
+class Protocol(asyncio.Protocol):
+    """Counts connections."""
+
+    count = 0
+
+    def connection_made(self, transport):
+        Protocol.count += 1
+
+
+def test_many_connections_are_accepted_in_a_round_of_the_event_loop():
+    """One a round would keep a probe waiting behind all others that came before it, where a round takes long."""
+    count = 64
+    rounds, closed = uvloop.run(count_rounds(count))
+    assert rounds <= 12  # uvloop alone takes as many as connections
+    assert closed
+
+
+async def count_rounds(count):
+    """How many rounds of the loop accept so many connections, and whether nobody listens after that."""
+    Protocol.count = 0
+    listener = socket.create_server(("127.0.0.1", 0), backlog=2 * count)
+    place = listener.getsockname()
+    server = uvicorn_protocol.UvicornServer(SimpleNamespace(ssl=None, backlog=2 * count))
+    server.servers, server.make_protocol = [], Protocol
+    await server.listen(listener)
+    clients = [socket.create_connection(place) for _ in range(count)]
+    rounds = 0
+    while Protocol.count < count:
+        await asyncio.sleep(0)
+        rounds += 1
+    for client in clients:
+        client.close()
+    server.close_listeners()
+    await asyncio.sleep(0.01)
+    with socket.socket() as late:
+        return rounds, late.connect_ex(place) != 0
