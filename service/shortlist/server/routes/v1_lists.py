@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from functools import partial
 from pathlib import Path
 
@@ -55,6 +56,8 @@ SET_SCHEMA = {"type": "object", "properties": {IDS: {"type": "array"}}, "require
 SET_CONTENT = {JSON_TYPE: {"schema": SET_SCHEMA}} | schemas.BINARY_CONTENT
 SET_BODY = {"requestBody": {"required": True, "content": SET_CONTENT}}
 TABLE_INPUTS = (IDS, "offsets")
+
+log = logging.getLogger(__name__)
 
 
 class SetResponse(Response):
@@ -189,7 +192,7 @@ def store_set(service: Service, folder: Path, key: str, content: bytes) -> None:
             check_room(service, folder, key, len(content))
             write_set(folder, key, content)
     except OSError as error:
-        raise make_storage_error(error) from error
+        raise make_storage_error(folder, error) from error
 
 
 def check_room(service: Service, folder: Path, key: str, length: int) -> None:
@@ -208,11 +211,12 @@ def remove_set(folder: Path, key: str) -> bool:
     try:
         return delete_set(folder, key)
     except OSError as error:
-        raise make_storage_error(error) from error
+        raise make_storage_error(folder, error) from error
 
 
-def make_storage_error(error: OSError) -> StorageFull:
-    """The error for a disk on which no set can be changed, which is the server's condition, not the request's."""
+def make_storage_error(folder: Path, error: OSError) -> StorageFull:
+    """The error for a disk on which no set can be changed, a condition of the server: its log has a line of it."""
+    log.error("named sets in %s cannot be changed (%s)", folder, error.strerror)
     return StorageFull(
         f"the sets beside the repository cannot be changed ({error.strerror}): "
         f"make {SETS_FOLDER}/ writable, and room on its disk"

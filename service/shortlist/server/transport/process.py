@@ -235,9 +235,12 @@ class Server(UvicornServer):
 
     def drain(self) -> None:
         """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""
+        times = self.service.settings.drain_delay, self.service.settings.drain_seconds
+        if not self.service.draining:
+            log.info("told to end: requests are accepted for %g s more, and answered within %g s after that", *times)
         self.service.draining = True
         self.service.stop_loading()
-        asyncio.get_running_loop().call_later(self.service.settings.drain_delay, self.stop)
+        asyncio.get_running_loop().call_later(times[0], self.stop)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let open connections say what they still want, then finish."""

@@ -120,7 +120,7 @@ def test_refusals(client, small_server):
     assert "within" in read_refusal(small_server.http.post("/v1/topk", json=sampled), 400)
 
 
-def test_a_disk_that_refuses_is_the_servers_condition(tmp_path, monkeypatch):
+def test_a_disk_that_refuses_is_the_servers_condition(tmp_path, monkeypatch, caplog):
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -131,6 +131,7 @@ def test_a_disk_that_refuses_is_the_servers_condition(tmp_path, monkeypatch):
         v1_lists.store_set(SERVICE, tmp_path, "even", b"content")
     with pytest.raises(StorageFull, match=sentence):
         v1_lists.remove_set(tmp_path, "even")
+    assert caplog.messages == [f"named sets in {tmp_path} cannot be changed (Read-only file system)"] * 2
 
 
 def test_a_file_in_place_of_the_folder_of_sets_is_no_fault_of_the_request(small_repository, tmp_path):

@@ -181,6 +181,7 @@ def test_sigterm_under_load_says_so_and_finishes_what_it_accepted(small_reposito
     assert all(len(thread.codes) > 2 for thread in threads)
     assert [error for thread in threads for error in thread.errors] == []
     assert not any("Traceback" in line for line in server.log)
+    assert sum("told to end: requests are accepted for 1.5 s more" in line for line in server.log) == 1
 
 
 def test_ctrl_c_stops_at_once(small_repository):
