@@ -16,6 +16,7 @@ ENVIRONMENT_PREFIX = "SHORTLIST_"
 VARIABLES_ALONE = ("api_keys",)  # settings without a flag: every user of a machine sees the flags of a process
 LOCAL_NAME = "localhost"
 LOCAL_RAY = "local"  # in place of an address: Ray is started here, and ends with the server
+DEFAULT_PORT = 8000
 MIB = 1 << 20
 
 Network = IPv4Network | IPv6Network
@@ -28,6 +29,11 @@ def parse_networks(value: object) -> object:
     return tuple(ip_network(text.strip(), strict=False) for text in value.split(",") if text.strip())
 
 
+def drop_service_link(value: object) -> object:
+    """The default port in place of what Kubernetes tells every pod about a service `shortlist`: tcp://ADDRESS:PORT."""
+    return DEFAULT_PORT if isinstance(value, str) and value.startswith("tcp://") else value
+
+
 class Settings(BaseSettings):
     """All settings of a server, with their defaults; sizes in bytes, times in seconds."""
 
@@ -35,7 +41,9 @@ class Settings(BaseSettings):
 
     repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
-    port: int = Field(8000, ge=0, le=65535, description="port; 0 takes a free one and prints it")
+    port: Annotated[int, BeforeValidator(drop_service_link)] = Field(
+        DEFAULT_PORT, ge=0, le=65535, description="port; 0 takes a free one and prints it"
+    )
     unix_socket: Path | None = Field(
         None, description="also listen on a Unix socket of this path, which its owner and group may use"
     )

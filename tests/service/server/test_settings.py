@@ -30,6 +30,12 @@ def test_variables_are_overridden_by_flags(monkeypatch):
     assert (result.port, result.repository) == (9001, Path("models"))
 
 
+def test_what_kubernetes_says_of_a_service_of_this_name_is_no_port(monkeypatch):
+    monkeypatch.setenv("SHORTLIST_PORT", "tcp://10.0.0.1:80")
+    assert load_settings().port == 8000
+    assert load_settings(port="9001").port == 9001
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("PORT", "abc"), ("PORT", "70000"), ("THREADS", "0"), ("BODY_LIMIT", "1.5"), ("LOG_LEVEL", "loud"),
