@@ -10,7 +10,7 @@ from shortlist.bundle.repository import find_version_folders, list_names, may_be
 from shortlist.errors import BundleError, NotFound
 
 from .arrivals import Arrivals, Signature, take_signature
-from .declaration import Declaration, read_declaration
+from .declaration import DECLARATION_FILE, Declaration, read_declaration
 from .version_table import VersionTable, place_alias
 
 log = logging.getLogger(__name__)
@@ -55,11 +55,14 @@ class Candidates:
         return {version: folder for version, folder in folders.items() if may_be_bundle(folder)}
 
     def declare(self, name: str, before: Declaration) -> tuple[Declaration, str | None]:
-        """What a model's file declares; where it is wrong, what was declared before, and why."""
+        """What a model's file declares, which is logged when it is new; where it is wrong, what was before, and why."""
         try:
             declaration, fault = read_declaration(self.repository / name), None
         except BundleError as error:
             declaration, fault = before, str(error)
+        if declaration != before or (fault is None and self.warnings.get(name) is not None):
+            content = declaration.model_dump_json(exclude_defaults=True)
+            log.info("model '%s' is served as its %s declares: %s", name, DECLARATION_FILE, content)
         self.warn(name, fault)
         return declaration, fault
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from shortlist.errors import BundleError
+from shortlist.server.lifecycle.candidates import Candidates
 from shortlist.server.lifecycle.declaration import (
     DECLARATION_FILE,
     MAX_DECLARATION_BYTES,
@@ -78,3 +80,22 @@ def test_what_is_wrong_is_refused_in_a_sentence_that_names_the_file(tmp_path, co
 )
 def test_which_versions_are_chosen(tmp_path, content, latest, expected):
     assert declare(tmp_path, content).choose([1, 2, 5], latest) == expected
+
+
+def test_a_declaration_is_logged_when_it_comes_into_force_and_when_it_is_right_again(tmp_path, caplog):
+    """A release and a roll-back are changes of this file; whoever looks into what happened asks when they were."""
+    caplog.set_level(logging.INFO)
+    candidates, declaration = Candidates(tmp_path, None, None), Declaration()
+    (tmp_path / "lm").mkdir()
+    declarations = ["{}", {"aliases": STABLE}, {"aliases": STABLE}, "{", "{", {"aliases": STABLE}, {}]
+    for content in declarations:
+        text = content if isinstance(content, str) else json.dumps(content)
+        (tmp_path / "lm" / DECLARATION_FILE).write_text(text)
+        declaration, _ = candidates.declare("lm", declaration)
+    in_force = "model 'lm' is served as its model.json declares: "
+    stable = in_force + '{"aliases":{"stable":{"version":3}}}'
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [
+        stable,
+        stable,
+        in_force + "{}",
+    ]
