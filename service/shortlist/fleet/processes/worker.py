@@ -74,8 +74,7 @@ def make_server(settings: Settings, passage: socket.socket, control: socket.sock
     service = app.state.service
     link = Link({})
     gateway = Gateway(Everywhere(app, service, link), service)
-    count_refusal = service.metrics.refusals["connections"].inc
-    config = configure(gateway, settings, service.admission, gateway.fast_path, count_refusal)
+    config = configure(gateway, settings, service.admission, gateway.fast_path, service.metrics.refusals)
     server = Worker(config, app, link, passage, control)
     service.on_load_error, service.on_fault = server.give_up, server.fail
     service.on_roll_back = server.tell_roll_back

@@ -15,7 +15,7 @@ from .keys import ALL_ROLES, Key, KeyRing, Role, read_keys
 
 HOST, ORIGIN, AUTHORIZATION = b"host", b"origin", b"authorization"
 BEARER = b"bearer"
-REFUSAL_REASONS = ("host", "origin", "key", "role", "connections")  # the last of connections that are too many
+REFUSAL_REASONS = ("host", "origin", "key", "role", "connections", "malformed")  # the last two are the transport's
 
 
 class Counter(Protocol):

@@ -29,12 +29,20 @@ def ignore_refusal() -> None:
 class ConnectionLimits:
     """What the connections of a server share."""
 
-    def __init__(self, limit: int, admission: Admission, count_refusal: Callable[[], None] = ignore_refusal) -> None:
+    def __init__(
+        self,
+        limit: int,
+        admission: Admission,
+        count_refusal: Callable[[], None] = ignore_refusal,
+        count_malformed: Callable[[], None] = ignore_refusal,
+    ) -> None:
         """limit: of open connections. admission: what connections hold in memory counts there.
 
-        count_refusal: called with each connection that is one too many.
+        count_refusal: called with each connection that is one too many, count_malformed: with each that is closed since
+        what it sent is no request, or has too long a head.
         """
         self.shares, self.admission, self.count_refusal = Shares(limit), admission, count_refusal
+        self.count_malformed = count_malformed
         self.refusals: Counter[str] = Counter()  # by sentence, since the last line in the log
         self.log_time = -LOG_SECONDS
 
@@ -75,6 +83,8 @@ class ConnectionLimits:
     def note_refusal(self, error: ShortlistError, client: str) -> None:
         """Log what was refused, and from where: the first at once, more of them in one line now and then."""
         self.refusals[str(error)] += 1
+        if not isinstance(error, Overloaded):
+            self.count_malformed()
         now = time.monotonic()
         if now - self.log_time >= LOG_SECONDS:
             count, (sentence, _) = self.refusals.total(), self.refusals.most_common(1)[0]

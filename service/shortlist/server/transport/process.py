@@ -13,8 +13,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp
 
 from shortlist.errors import BadInput
 from shortlist.runtime.memory import separate_large_arrays
+from shortlist.server.access.policy import Counter
 from shortlist.server.app import create_app
 from shortlist.server.engine.service import Service
 from shortlist.server.scheduling.admission import Admission
@@ -62,9 +64,7 @@ def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_a
     app = make_app(settings)
     service = app.state.service
     gateway = Gateway(app, service)
-    config = configure(
-        gateway, settings, service.admission, gateway.fast_path, service.metrics.refusals["connections"].inc
-    )
+    config = configure(gateway, settings, service.admission, gateway.fast_path, service.metrics.refusals)
     with contextlib.ExitStack() as stack:
         listeners = open_listeners(settings, stack)
         warn_of_open_access(service)
@@ -110,15 +110,17 @@ def configure(
     settings: Settings,
     admission: Admission,
     fast_path: FastPath | None = None,
-    count_refusal: Callable[[], None] = ignore_refusal,
+    refusals: Mapping[str, Counter] = MappingProxyType({}),
 ) -> uvicorn.Config:
     """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput for a wrong certificate.
 
-    admission: what connections hold in memory counts there. count_refusal: called with each connection too many.
+    admission: what connections hold in memory counts there. refusals: counters by reason, of connections that are
+    too many and of what is no request.
     """
     tls = None if settings.tls_cert is None else make_context(settings)
     protocol = Connection if fast_path is None else partial(FastConnection, fast_path=fast_path)
-    limits = ConnectionLimits(limit_connections(settings.max_connections), admission, count_refusal)
+    counts = [refusals[reason].inc if reason in refusals else ignore_refusal for reason in ("connections", "malformed")]
+    limits = ConnectionLimits(limit_connections(settings.max_connections), admission, *counts)
     return uvicorn.Config(
         app,
         http=partial(protocol, limits=limits, patience=settings.body_timeout),  # type: ignore[arg-type]

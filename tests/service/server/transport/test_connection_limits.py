@@ -16,6 +16,7 @@ from shortlist.server.transport.connection_limits import (
     TooManyConnections,
 )
 from shortlist.server.transport.fast_connection import FastConnection
+from shortlist.server.transport.head_rules import HeadTooLarge, MalformedRequest
 
 
 def test_connections_are_counted_by_client():
@@ -40,6 +41,14 @@ def test_refused_connections_are_counted():
         with pytest.raises(TooManyConnections):
             limits.open("a")
     assert len(refused) == 3
+
+
+def test_what_is_no_request_is_counted():
+    malformed = []
+    limits = ConnectionLimits(8, Admission(10, 10), count_malformed=lambda: malformed.append(True))
+    for error in (MalformedRequest(), HeadTooLarge(), Overloaded("no room", retry_after=1)):
+        limits.note_refusal(error, "a")
+    assert len(malformed) == 2
 
 
 def test_what_connections_hold_is_what_the_server_holds():
