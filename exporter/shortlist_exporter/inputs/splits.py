@@ -18,6 +18,7 @@ from .sources import Contexts
 HELD_OUT_FRACTION = 10  # one row in ten is held out
 MAX_HELD_OUT_ROWS = 4096  # more than these are not measured at an export
 MOST_OF_A_KIND = 0.7  # of the rows of a kind of text: a part that holds more leaves too little of it to fit on
+MAX_SHARES = 2  # that a part may hold of a kind of text to keep its documents whole
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -28,7 +29,7 @@ Documents = npt.NDArray[np.int32]
 class Splits:
     """Indices of rows to fit on, ascending, and of distinct rows to tune on and to test on, in random order.
 
-    No document has rows in two of them, but one that holds most of its kind of text.
+    No document has rows in two of them, but one that holds much of its kind of text.
     """
 
     fit: Rows
@@ -93,26 +94,34 @@ def mark_part(contexts: Contexts, among: Mask, least: int = 1) -> Mask:
     if all(0 < part[kind & among].mean() <= MOST_OF_A_KIND for kind in kinds if (kind & among).any()):
         return part
     share = max(least, len(among) // HELD_OUT_FRACTION) / len(among)
-    parts = [mark_last_of_kind(contexts.documents, kind, among, share) for kind in kinds]
-    return np.asarray(np.any(parts, axis=0), np.bool_)
+    parts = np.any([mark_last_of_kind(contexts.documents, kind, among, share) for kind in kinds], axis=0)
+    return np.asarray(parts if parts.any() else part, np.bool_)  # of kinds of a few rows each none has a tenth
 
 
 def list_kind_masks(contexts: Contexts) -> list[Mask]:
     """[n] for each kind of text that has rows, and for the rows of no kind; none where fewer than two have any."""
-    marks = [np.isin(np.arange(len(contexts.contexts)), rows) for rows in contexts.kind_rows.values()]
+    marks = [mark_rows(rows, len(contexts.contexts)) for rows in contexts.kind_rows.values()]
     if marks and not (named := np.any(marks, axis=0)).all():
         marks.append(~named)
     return marks if len(marks) > 1 else []
 
 
-def mark_last_of_kind(documents: Documents | None, kind: Mask, among: Mask, share: float) -> Mask:
-    """[n]: of the rows `among`, the last documents of a kind that hold `share` of its rows; where these are most, cut.
+def mark_rows(rows: Rows, count: int) -> Mask:
+    """[count]: whether each row is one of `rows`."""
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask
 
-    So a kind that is a single document is split, too: its last rows are marked.
+
+def mark_last_of_kind(documents: Documents | None, kind: Mask, among: Mask, share: float) -> Mask:
+    """[n]: of the rows `among`, the last documents of a kind that hold `share` of its rows.
+
+    Where these hold more than `MAX_SHARES` times as many, as of a kind that is two or three documents, the last rows are
+    marked in their place, and a document is cut.
     """
-    least, some = max(1, round(share * int(kind.sum()))), kind & among
+    least, some = round(share * int(kind.sum())), kind & among
     part = mark_last_rows(documents, some, least)
-    return mark_last_rows(None, some, least) if part.sum() > MOST_OF_A_KIND * some.sum() else part
+    return mark_last_rows(None, some, least) if part.sum() > MAX_SHARES * least else part
 
 
 def mark_last_documents(documents: Documents | None, among: Mask, least: int = 1) -> Mask:

@@ -87,6 +87,20 @@ def test_more_than_a_tenth_of_every_kind_is_held_out_where_that_is_too_little():
     assert shares_of(contexts, split_held_out(contexts, 0, least=100)[1]) == {"news": 0.2, "code": 0.2}
 
 
+@pytest.mark.parametrize("sizes", [[100, 100], [80, 80, 80], [30, 200], [100, 100, 100, 600]])
+def test_no_kind_gives_much_more_than_a_tenth_to_keep_a_document_whole(sizes):
+    contexts = give_kinds({f"kind {number}": sizes for number in range(3)})
+    splits = split_three_ways(contexts, 0, 10_000, 10_000)
+    for part in (splits.tune, splits.test):
+        assert all(0.09 < share < 0.21 for share in shares_of(contexts, part).values())
+
+
+def test_kinds_of_two_rows_each_are_split_as_they_lie():
+    contexts = give_kinds({f"kind {number}": [2] for number in range(300)})
+    fit, held = split_held_out(contexts, 0)
+    assert (len(fit), sorted(held)) == (540, list(range(540, 600)))
+
+
 @pytest.mark.parametrize("in_turns", [False, True])
 def test_kinds_of_one_document_are_cut(in_turns):
     contexts = give_kinds({"news": [300], "code": [100]})
