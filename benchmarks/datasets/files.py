@@ -21,7 +21,7 @@ def load(place: Place) -> DataSet:
         raise BadInput("data set files takes --set weights=FILE --set contexts=FILE")
     dense, contexts = load_dense(Path(options["weights"])), load_contexts(Path(options["contexts"]))
     check_pair(dense, contexts)
-    held_out = mark_held_out(contexts.documents, len(contexts.contexts))
+    held_out = mark_held_out(contexts)
     targets = contexts.targets
     key = f"{dense.sha256[:16]}-{contexts.sha256[:16]}"
     truth = load_truth(

@@ -15,6 +15,7 @@ import torch
 from shortlist.core.extras import require
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
+from shortlist_exporter.inputs.formats.hugging_face import find_reason
 from shortlist_exporter.inputs.formats.model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 from shortlist_exporter.inputs.sources import Dense
 
@@ -108,9 +109,8 @@ def load_model(path: Path) -> LanguageModel:
     except ShortlistError:
         raise
     except Exception as error:  # settings that contradict one another raise the base class alone
-        reason = str(error).strip().partition("\n")[0][:200]
         raise BadInput(
-            f"{path} cannot be loaded as a causal language model ({reason}): "
+            f"{path} cannot be loaded as a causal language model ({find_reason(error)}): "
             "give a whole Hugging Face folder with safetensors, or a GGUF file"
         ) from error
     language_model = LanguageModel(model, tokenizer, read_output_layer(model, tokenizer), path)

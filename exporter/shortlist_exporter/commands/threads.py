@@ -7,8 +7,9 @@ from shortlist.runtime.threads import count_available_threads
 
 
 def limit_torch(threads: int | None) -> None:
-    """Let torch use `threads`; where None as many as it would, but no more than this process may.
+    """Let torch use `threads`, or as many as it would where None, but no more than this process may.
 
-    torch takes OMP_NUM_THREADS or all cores of the machine, also in a container that may use two of 64.
+    More would wait for each other. By itself torch takes OMP_NUM_THREADS or all cores of the machine, also in a
+    container that may use two of 64.
     """
-    torch.set_num_threads(threads or min(torch.get_num_threads(), count_available_threads()))
+    torch.set_num_threads(min(threads or torch.get_num_threads(), count_available_threads()))

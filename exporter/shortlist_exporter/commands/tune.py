@@ -27,6 +27,7 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
+from shortlist.bundle.reader import Bundle
 from shortlist.cli.arguments import parse_positive_int, parse_precision, parse_share
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
@@ -38,7 +39,7 @@ from shortlist_exporter.tuning.promises import format_mib, keeps_promise, make_p
 from shortlist_exporter.tuning.space import list_default_methods
 from shortlist_exporter.tuning.tuner import DEFAULT_MINUTES, NoHead, TuneRequest, tune
 
-from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request
+from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request, print_notes
 from .progress import progress_bar
 from .threads import limit_torch
 
@@ -136,6 +137,7 @@ def run(args: argparse.Namespace) -> int:
     if failure is not None:
         raise failure
     console.print(f"{args.out}: {record.sentence}", highlight=False)
+    print_notes(Bundle(args.out).manifest)
     return 0
 
 

@@ -46,9 +46,7 @@ def split_held_out(contexts: Contexts, seed: int, least: int = 1) -> tuple[Rows,
     rows = len(contexts.contexts)
     if rows < 2:
         raise BadInput("contexts hold a single row: give at least 2, one to fit and one to hold out")
-    held_out = mark_part(contexts, np.ones(rows, np.bool_), least)
-    if held_out.all():
-        held_out = mark_held_out(None, rows, least)
+    held_out = mark_held_out(contexts, least)
     return np.flatnonzero(~held_out), sample_rows(contexts, held_out, seed, MAX_HELD_OUT_ROWS)
 
 
@@ -74,14 +72,14 @@ def split_three_ways(
     return Splits(fit, sample_rows(contexts, tuned, seed, max_tune), test_rows)
 
 
-def mark_held_out(documents: Documents | None, rows: int, least: int = 1) -> Mask:
-    """[rows]: the last documents that hold a tenth of the rows; where these are all documents, that tenth itself.
+def mark_held_out(contexts: Contexts, least: int = 1) -> Mask:
+    """[n]: the rows that an export holds out, as `mark_part` does; where these are all, the last tenth of the rows.
 
     least: rows, which are held out where a tenth is less.
     """
-    every = np.ones(rows, np.bool_)
-    held = mark_last_documents(documents, every, least)
-    return mark_last_documents(None, every, least) if held.all() else held
+    every = np.ones(len(contexts.contexts), np.bool_)
+    held_out = mark_part(contexts, every, least)
+    return mark_last_documents(None, every, least) if held_out.all() else held_out
 
 
 def mark_part(contexts: Contexts, among: Mask, least: int = 1) -> Mask:
@@ -116,8 +114,8 @@ def mark_rows(rows: Rows, count: int) -> Mask:
 def mark_last_of_kind(documents: Documents | None, kind: Mask, among: Mask, share: float) -> Mask:
     """[n]: of the rows `among`, the last documents of a kind that hold `share` of its rows.
 
-    Where these hold more than `MAX_SHARES` times as many, as of a kind that is two or three documents, the last rows are
-    marked in their place, and a document is cut.
+    Where these hold more than `MAX_SHARES` times as many, as of a kind that is two documents, the last rows are marked
+    in their place, and a document is cut.
     """
     least, some = round(share * int(kind.sum())), kind & among
     part = mark_last_rows(documents, some, least)

@@ -62,7 +62,9 @@ class Method(ABC):
     reference: ClassVar[Reference]
     normalizer: ClassVar[Normalizer]
     ways_to_find_more: ClassVar[str] = "fit it to more contexts like those of the requests, or choose another --method"
-    ways_to_normalize: ClassVar[str] = "where they matter ask with `exact`, or choose another --method"
+    ways_to_normalize: ClassVar[str] = (
+        "where they matter choose another --method, or keep the dense layer and ask with `exact`"
+    )
 
     @abstractmethod
     def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:

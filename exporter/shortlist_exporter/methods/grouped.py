@@ -69,7 +69,9 @@ class GroupedMethod(DenseMethod):
 
     plan = "grouped"
     ways_to_find_more = "use a larger opened, candidates or promise, as in --set promise=0.999"
-    ways_to_normalize = "where they matter use a larger tail_terms, as in --set tail_terms=64, or ask with `exact`"
+    ways_to_normalize = (
+        "where they matter give --set tail_terms=64 or more, or keep the dense layer and ask with `exact`"
+    )
 
     def count_fit_rows(self, dense: Dense, rows: int) -> int:
         return GROUPING_ROWS + TAIL_PASSES * min(count_tail_rows(dense), rows) + PROMISE_ROWS
@@ -139,8 +141,8 @@ class GroupedMethod(DenseMethod):
 
 def check_squares(dense: Dense, contexts: FloatArray) -> None:
     """Raise BadInput where the square of a logit may be over what float32 holds: one row of a broken file is enough."""
-    weight, context = (max(float(x.max()), -float(x.min())) for x in (dense.weight, contexts))
-    if weight * context * dense.dim > MAX_LOGIT:
+    weight, context = (np.maximum(x.max(axis=0), -x.min(axis=0)).astype(np.float64) for x in (dense.weight, contexts))
+    if weight @ context > MAX_LOGIT:
         raise BadInput(OVERFLOW)
 
 

@@ -201,8 +201,14 @@ def to_id_array(what: str, values: Any) -> IdArray:
         return parse_id_rows(what, [to_list(row) for row in values])
     ids = to_numpy(values)
     if ids.ndim not in (1, 2) or (ids.size and ids.dtype.kind not in "iu"):
-        kind = f"{ids.dtype} of shape {cut(list(ids.shape))}" if ids.dtype != np.object_ else type(values).__name__
-        raise BadInput(f"{what} must be whole numbers of shape [m] or [rows, m], not {kind}: give a list or an array")
+        kind = (
+            f"{ids.dtype} of shape {cut(list(ids.shape))}"
+            if ids.dtype != np.object_ or ids is values
+            else type(values).__name__
+        )
+        raise BadInput(
+            f"{what} must be whole numbers of shape [m] or [rows, m], not {kind}: give a list or an array of them"
+        )
     if ids.dtype == np.uint64 and ids.size and ids.max() > MAX_ID:
         raise make_size_error(what, int((np.atleast_2d(ids) > MAX_ID).any(axis=1).argmax()))
     return align(np.ascontiguousarray(ids, np.int64))

@@ -31,7 +31,7 @@ def parse_networks(value: object) -> object:
 
 def drop_service_link(value: object) -> object:
     """The default port in place of what Kubernetes tells every pod about a service `shortlist`: tcp://ADDRESS:PORT."""
-    return DEFAULT_PORT if isinstance(value, str) and value.startswith("tcp://") else value
+    return DEFAULT_PORT if isinstance(value, str) and "://" in value else value
 
 
 class Settings(BaseSettings):

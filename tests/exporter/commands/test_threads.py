@@ -16,9 +16,10 @@ def torch_threads():
 
 
 @pytest.mark.parametrize(
-    ("given", "would", "granted", "expected"), [(3, 8, 2, 3), (None, 8, 2, 2), (None, 1, 2, 1), (1, 8, 8, 1)]
+    ("given", "would", "granted", "expected"),
+    [(3, 8, 4, 3), (3, 8, 2, 2), (None, 8, 2, 2), (None, 1, 2, 1), (1, 8, 8, 1)],
 )
-def test_torch_takes_what_is_given_and_else_no_more_than_is_granted(monkeypatch, given, would, granted, expected):
+def test_torch_takes_what_is_given_but_no_more_than_is_granted(monkeypatch, given, would, granted, expected):
     torch.set_num_threads(would)
     monkeypatch.setattr(threads, "count_available_threads", lambda: granted)
     limit_torch(given)

@@ -26,9 +26,9 @@ def test_far_off_logprobs_are_noted_with_what_mends_them(tmp_path, spread, noted
     users *= np.exp(spread * random.standard_normal((len(users), 1))).astype(np.float32)
     manifest = make_head(tmp_path, layer, Contexts(users), method="grouped", options=OPTIONS).manifest
     notes = [note for note in manifest.provenance.get("notes", []) if "nats" in note]
-    error = manifest.quality.logprob_error_mean
+    error = manifest.quality.logprob_error_hits_mean
     assert (error > 0.1) == noted
-    start = f"log-probabilities are off by {error:.2f} nats in the mean (ids and scores are not): "
+    start = f"log-probabilities are off by {error:.2f} nats in the mean: "
     assert notes == [start + METHODS["grouped"].ways_to_normalize] * noted
 
 

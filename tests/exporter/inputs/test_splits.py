@@ -42,13 +42,14 @@ def test_documents_in_a_row_are_held_out_as_far_as_the_last_tenth_reaches(sizes)
     start = len(documents) - max(1, len(documents) // 10)
     reached = np.isin(documents, documents[start:])
     expected = reached if not reached.all() else np.arange(len(documents)) >= start
-    assert mark_held_out(documents, len(documents)).tolist() == expected.tolist()
+    contexts = Contexts(np.zeros((len(documents), 1), np.float32), documents=documents)
+    assert mark_held_out(contexts).tolist() == expected.tolist()
 
 
 @given(st.integers(2, 30), st.integers(0, 2**31))
 def test_mixed_documents_are_held_out_whole_and_few_of_them(count, seed):
     documents = np.random.default_rng(seed).permutation(np.repeat(np.arange(count, dtype=np.int32), 20))
-    held = mark_held_out(documents, len(documents))
+    held = mark_held_out(Contexts(np.zeros((len(documents), 1), np.float32), documents=documents))
     assert not set(documents[held]) & set(documents[~held])
     assert len(set(documents[held])) == max(1, -(-count // 10))
 

@@ -17,6 +17,7 @@ from . import tensor_file, torch_file
 from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
 from .model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 
+MAX_REASON_CHARACTERS = 200
 INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 OUTPUT_MODULES = ("lm_head", "embed_out")  # a weight's name without its last word, and without what stands before
@@ -67,10 +68,15 @@ def load_config(folder: Path) -> Any:
     try:
         return library.AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # settings that contradict one another raise the base class alone
-        lines = str(error.__cause__ or error).splitlines() or [type(error).__name__]
         raise BadInput(
-            f"config.json of {folder} cannot be read ({lines[0].rstrip('.')}): give the file of weights and --tensor"
+            f"config.json of {folder} cannot be read ({find_reason(error)}): give the file of weights and --tensor"
         ) from error
+
+
+def find_reason(error: Exception) -> str:
+    """The first line of what a library says of an error, or of the one that caused it, as a part of a sentence."""
+    lines = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:MAX_REASON_CHARACTERS].rstrip(".")
 
 
 def load_tokenizer(path: Path) -> Any:

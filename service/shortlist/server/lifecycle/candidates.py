@@ -29,6 +29,7 @@ class Candidates:
     def __init__(self, repository: Path, latest: int | None, arrivals: Arrivals | None) -> None:
         self.repository, self.latest, self.arrivals = repository, latest, arrivals
         self.rejections: dict[Path, Signature] = {}
+        self.declaration_faults: set[str] = set()  # models whose declaration was wrong when it was last read
         self.warnings: dict[str, str | None] = {}  # the latest about each model, which is logged once
 
     def warn(self, name: str, fault: str | None) -> None:
@@ -60,11 +61,19 @@ class Candidates:
             declaration, fault = read_declaration(self.repository / name), None
         except BundleError as error:
             declaration, fault = before, str(error)
-        if declaration != before or (fault is None and self.warnings.get(name) is not None):
-            content = declaration.model_dump_json(exclude_defaults=True)
-            log.info("model '%s' is served as its %s declares: %s", name, DECLARATION_FILE, content)
+        if declaration != before or (fault is None and name in self.declaration_faults):
+            self.log_declaration(name, declaration)
+        self.declaration_faults = (self.declaration_faults - {name}) | ({name} if fault else set())
         self.warn(name, fault)
         return declaration, fault
+
+    def log_declaration(self, name: str, declaration: Declaration) -> None:
+        """Log what is declared of a model now."""
+        if not (self.repository / name / DECLARATION_FILE).is_file():
+            log.info("model '%s' has no %s any more", name, DECLARATION_FILE)
+            return
+        content = declaration.model_dump_json(exclude_defaults=True)
+        log.info("model '%s' is served as its %s declares: %s", name, DECLARATION_FILE, content)
 
     def choose(self, table: VersionTable, folders: Folders, skipped: Collection[int] = ()) -> set[int]:
         """Which versions of a model are to be served, of those that could be and are not among the skipped."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
 
 
-ACCEPTED_AT_ONCE = 16  # connections of a socket, in a round of the event loop: uvloop's servers accept one each
+ACCEPTED_AT_ONCE = 8  # connections of a socket, in a round of the event loop: uvloop's servers accept one each
 HANDSHAKE_SECONDS = 5.0  # of TLS: a connection that says nothing holds a file and memory for as long
 
 
