@@ -99,3 +99,14 @@ def test_a_declaration_is_logged_when_it_comes_into_force_and_when_it_is_right_a
         stable,
         in_force + "{}",
     ]
+
+
+def test_a_model_without_a_file_is_said_to_declare_nothing(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    candidates = Candidates(tmp_path, None, None)
+    (tmp_path / "lm").mkdir()
+    candidates.warn("lm", "its folder could not be listed for a while")
+    candidates.declare("lm", Declaration())
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    candidates.declare("lm", Declaration(latest=1))
+    assert caplog.records[-1].getMessage() == "model 'lm' has no model.json any more"

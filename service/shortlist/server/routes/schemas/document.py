@@ -23,7 +23,7 @@ class Error(BaseModel):
 
 SCHEMA_REFERENCE = "#/components/schemas/{model}"
 FAILURE_HEADERS = {
-    "Retry-After": {"schema": {"type": "integer"}, "description": "beside 429: seconds after which to ask again"},
+    "Retry-After": {"schema": {"type": "integer"}, "description": "beside 429 and some 503: seconds to wait"},
     "X-Request-Id": {"schema": {"type": "string"}, "description": "as the request's, and beside every 500"},
 }
 FAILURE_RESPONSES: dict[int | str, dict[str, Any]] = {
