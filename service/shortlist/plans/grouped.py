@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
-from shortlist.bundle.settings import GroupedSettings, PlanSettings
+from shortlist.bundle.settings import MAX_EFFORT_K, GroupedSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.kernels.grouped.effort import (
@@ -95,8 +95,9 @@ class GroupedPlan(Plan):
         return k > self.find_largest_k()
 
     def find_largest_k(self) -> int:
-        """The largest k for which a search is faster than dense."""
-        return max(self.settings.candidates, self.classes // DENSE_DIVISOR) // GROUPED_CANDIDATES_PER_K
+        """The largest k for which a search is faster than dense: by loops also where it scores all of a small layer."""
+        most = max(self.settings.candidates, self.classes // DENSE_DIVISOR) // GROUPED_CANDIDATES_PER_K
+        return most if self.compiled is None else max(most, min(self.order.size // 2, MAX_EFFORT_K))
 
     def open_row_answers(self) -> RowAnswers | None:
         """By loops, for k for which they are searched."""

@@ -84,7 +84,7 @@ def test_which_versions_are_chosen(tmp_path, content, latest, expected):
 
 def test_a_declaration_is_logged_when_it_comes_into_force_and_when_it_is_right_again(tmp_path, caplog):
     """A release and a roll-back are changes of this file; whoever looks into what happened asks when they were."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "shortlist.server.lifecycle.candidates")
     candidates, declaration = Candidates(tmp_path, None, None), Declaration()
     (tmp_path / "lm").mkdir()
     declarations = ["{}", {"aliases": STABLE}, {"aliases": STABLE}, "{", "{", {"aliases": STABLE}, {}]
@@ -102,7 +102,7 @@ def test_a_declaration_is_logged_when_it_comes_into_force_and_when_it_is_right_a
 
 
 def test_a_model_without_a_file_is_said_to_declare_nothing(tmp_path, caplog):
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "shortlist.server.lifecycle.candidates")
     candidates = Candidates(tmp_path, None, None)
     (tmp_path / "lm").mkdir()
     candidates.warn("lm", "its folder could not be listed for a while")
