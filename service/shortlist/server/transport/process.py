@@ -45,7 +45,7 @@ LAST_THREADS_SECONDS = 1.0  # for threads to end at last, before the process doe
 LAST_BODIES_SECONDS = 5.0  # then for the rest of bodies
 MAX_UNSENT_BYTES = 128 << 10  # of a connection, that the system holds: what a client does not read stays with us
 NEW_OBJECTS = 5_000  # before the garbage collector looks at them: more than are in notes that wait to be counted
-RESERVED_FILES = 128  # of the process that are no connections: some 3 of each model with items, copies of sockets
+RESERVED_FILES = 64  # of the process that are no connections
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 log = logging.getLogger(__name__)
