@@ -33,7 +33,7 @@ def test_far_off_logprobs_are_noted_with_what_mends_them(tmp_path, spread, noted
 
 
 @pytest.fixture
-def changed(tmp_path):
+def item_changes(tmp_path):
     """A repository, and the folder of its items' changes."""
     repository, changes = tmp_path / "repository", tmp_path / "changes"
     make_small_repository(repository)
@@ -45,9 +45,9 @@ def changed(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["compact", "shard"])
-def test_notes_are_printed_by_what_exports_again(changed, tmp_path, monkeypatch, capsys, command):
+def test_notes_are_printed_by_what_exports_again(item_changes, tmp_path, monkeypatch, capsys, command):
     monkeypatch.setattr(seal, "LOW_PRECISION", 1.1)
-    repository, changes = (str(path) for path in changed)
+    repository, changes = (str(path) for path in item_changes)
     arguments = {
         "compact": [f"{repository}/lm", "--item-changes", changes],
         "shard": [f"{repository}/lm/1", "--shards", "2", "--out", str(tmp_path / "shards")],

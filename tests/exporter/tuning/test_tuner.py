@@ -12,6 +12,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.cli.dispatch import main
 from shortlist.errors import BadInput, VersionExists
 from shortlist.evaluation.statistics import estimate_precision
+from shortlist_exporter.export import seal
 from shortlist_exporter.export.like import make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -165,14 +166,16 @@ def test_every_k_that_is_promised_or_asked_for_is_measured(cache, tmp_path, monk
     assert figures.verdict.sentence.startswith("P@1 0.5, P@20 0.5, the targets of shortlist tune, holds")
 
 
-def test_command(tune_result, tmp_path, cache, capsys):
+def test_command(tune_result, tmp_path, cache, capsys, monkeypatch):
+    monkeypatch.setattr(seal, "LOW_PRECISION", 1.1)
     save_file({"weight": dense.weight, "bias": dense.bias}, tmp_path / "w.safetensors")
     save_file({"contexts": contexts.contexts, "documents": documents}, tmp_path / "c.safetensors")
     files = ["--weights", tmp_path / "w.safetensors", "--contexts", tmp_path / "c.safetensors", "--threads", 1]
     flags = ["--target-p1", 0.95, "--target-pk", "5=0.9", "--cache", cache, "--methods", "svd"]
     out = tmp_path / "lm" / "1"
     assert main([str(word) for word in ["tune", *files, *flags, "--out", out]]) == 0
-    output = capsys.readouterr().out
+    output, errors = capsys.readouterr()
+    assert errors.count("note: P@1 is ") == 1
     assert output.count(" chosen") == 1
     assert "is the fastest of" in output
     assert records.read_record(out).promise == tune_result[1].promise

@@ -95,7 +95,12 @@ def test_float16_is_kept_for_the_wire():
 
 @pytest.mark.parametrize(
     ("ids", "kind"),
-    [({1, 2}, "set"), (np.zeros(4, bool), r"bool of shape \[4\]"), (np.ones(3), r"float64 of shape \[3\]")],
+    [
+        ({1, 2}, "set"),
+        (np.zeros(4, bool), r"bool of shape \[4\]"),
+        (np.ones(3), r"float64 of shape \[3\]"),
+        (np.array([None]), r"object of shape \[1\]"),
+    ],
 )
 def test_ids_of_another_kind_are_named(ids, kind):
     with pytest.raises(BadInput, match=f"seen must be whole numbers .*, not {kind}: give a list or an array"):

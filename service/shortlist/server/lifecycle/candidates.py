@@ -29,7 +29,6 @@ class Candidates:
     def __init__(self, repository: Path, latest: int | None, arrivals: Arrivals | None) -> None:
         self.repository, self.latest, self.arrivals = repository, latest, arrivals
         self.rejections: dict[Path, Signature] = {}
-        self.declaration_faults: set[str] = set()  # models whose declaration was wrong when it was last read
         self.warnings: dict[str, str | None] = {}  # the latest about each model, which is logged once
 
     def warn(self, name: str, fault: str | None) -> None:
@@ -55,16 +54,15 @@ class Candidates:
             return folders
         return {version: folder for version, folder in folders.items() if may_be_bundle(folder)}
 
-    def declare(self, name: str, before: Declaration) -> tuple[Declaration, str | None]:
-        """What a model's file declares, which is logged when it is new; where it is wrong, what was before, and why."""
+    def declare(self, table: VersionTable) -> tuple[Declaration, str | None]:
+        """What a model's file declares, which is logged when it is new; where it is wrong, the table's own, and why."""
         try:
-            declaration, fault = read_declaration(self.repository / name), None
+            declaration, fault = read_declaration(self.repository / table.name), None
         except BundleError as error:
-            declaration, fault = before, str(error)
-        if declaration != before or (fault is None and name in self.declaration_faults):
-            self.log_declaration(name, declaration)
-        self.declaration_faults = (self.declaration_faults - {name}) | ({name} if fault else set())
-        self.warn(name, fault)
+            declaration, fault = table.declaration, str(error)
+        if declaration != table.declaration or (fault is None and table.fault is not None):
+            self.log_declaration(table.name, declaration)
+        self.warn(table.name, fault)
         return declaration, fault
 
     def log_declaration(self, name: str, declaration: Declaration) -> None:

@@ -14,6 +14,7 @@ from shortlist.server.lifecycle.declaration import (
     Declaration,
     read_declaration,
 )
+from shortlist.server.lifecycle.version_table import VersionTable
 
 STABLE = {"stable": {"version": 3}}
 
@@ -85,13 +86,13 @@ def test_which_versions_are_chosen(tmp_path, content, latest, expected):
 def test_a_declaration_is_logged_when_it_comes_into_force_and_when_it_is_right_again(tmp_path, caplog):
     """A release and a roll-back are changes of this file; whoever looks into what happened asks when they were."""
     caplog.set_level(logging.INFO, "shortlist.server.lifecycle.candidates")
-    candidates, declaration = Candidates(tmp_path, None, None), Declaration()
+    candidates, table = Candidates(tmp_path, None, None), VersionTable("lm", {})
     (tmp_path / "lm").mkdir()
     declarations = ["{}", {"aliases": STABLE}, {"aliases": STABLE}, "{", "{", {"aliases": STABLE}, {}]
     for content in declarations:
         text = content if isinstance(content, str) else json.dumps(content)
         (tmp_path / "lm" / DECLARATION_FILE).write_text(text)
-        declaration, _ = candidates.declare("lm", declaration)
+        table = table.with_versions({}, *candidates.declare(table))
     in_force = "model 'lm' is served as its model.json declares: "
     stable = in_force + '{"aliases":{"stable":{"version":3}}}'
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.INFO] == [
@@ -106,7 +107,7 @@ def test_a_model_without_a_file_is_said_to_declare_nothing(tmp_path, caplog):
     candidates = Candidates(tmp_path, None, None)
     (tmp_path / "lm").mkdir()
     candidates.warn("lm", "its folder could not be listed for a while")
-    candidates.declare("lm", Declaration())
+    candidates.declare(VersionTable("lm", {}))
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
-    candidates.declare("lm", Declaration(latest=1))
+    candidates.declare(VersionTable("lm", {}, Declaration(latest=1)))
     assert caplog.records[-1].getMessage() == "model 'lm' has no model.json any more"
