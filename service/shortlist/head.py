@@ -125,11 +125,8 @@ class Head(SampledHead):
         dense, k = self.exact, min(CROSSOVER_K, self.manifest.max_k)
         if dense is None or dense is plan:
             return None
-        return measure_crossover(
-            lambda rows: self.run(plan, rows, k, UNRESTRICTED),
-            lambda rows: self.run(dense, rows, k, UNRESTRICTED),
-            contexts,
-        )
+        own, exact = (partial(self.run, each, k=k, class_filter=UNRESTRICTED) for each in (plan, dense))
+        return measure_crossover(own, exact, contexts)
 
     def with_identity(self, name: str, version: int) -> Head:
         """The same head under another name and version, which it shares everything else with."""
@@ -186,10 +183,12 @@ class Head(SampledHead):
         distribution. labels, risk, scores, names: also those of `TopK`. From `manifest.dense_crossover` rows on the
         dense head answers, where there is one. Raises BadInput, and NotFound for a set that there is not.
         """
-        is_plain = bias is None and not (labels or risk or scores or names)
         answers, members = self.exact_answers if exact else self.row_answers, self.find_members(within, without)
+        is_plain = bias is None and not (labels or scores or names) and (not risk or (answers and answers.states_risk))
         if is_plain and answers and (answer := answer_rows(answers, contexts, k, allow, ban, members)) is not None:
-            return TopK(*answer, "exact" if exact else self.manifest.normalizer, promise=answers.find_promise(k))
+            top = TopK(*answer, "exact" if exact else self.manifest.normalizer, promise=answers.find_promise(k))
+            top.risk = answers.read_risk(answer) if risk else None
+            return top
         label_array = require_labels(self.label_array, self.manifest.name) if labels else None
         name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)

@@ -93,7 +93,9 @@ static struct grouped_search make_search(struct grouped_limits *limits, int64_t 
                                    .ban_weights = ban_weights,
                                    .free_looks = pick(1, 3), .list_looks = pick(1, 3),
                                    .k = pick(1, classes < 9 ? classes : 9), .fitted = pick(1, 200),
-                                   .most_listed = pick(0, 300), .bar = pick_float(), .doubt_bar = pick_float()};
+                                   .most_listed = pick(0, 300), .deep_bans = pick(0, 1) ? 150 : pick(0, 20),
+                                   .most_bans = pick(-4, 20),
+                                   .bar = pick_float(), .doubt_bar = pick_float()};
 }
 
 static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {
@@ -110,7 +112,7 @@ static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain)
                       features, 0, rows);
     plain->search_rows(&head, &search, lists, contexts, right.ids, right.logits, right.normalizers, right.scored, odds,
                        features, 0, rows);
-    int64_t size = rows * (search.k * 12 + 4), *one = make_filled(size), *other = make_filled(size);
+    int64_t size = rows * (search.k * 12 + 8), *one = make_filled(size), *other = make_filled(size);
     struct request request = {&head, &search, lists, search.k, rows, pick(1, 2)}, alone = request;
     alone.threads = 1;
     int64_t answers = fast->answer_rows_of_groups(&request, contexts, one);
@@ -366,8 +368,9 @@ static int fuzz_ranks(const struct kernels *fast, const struct kernels *plain) {
     if (compare("ranks", fast, left, right, rows, k)) return 1;
     int64_t size = k * 12 + 4, dim = pick(1, 40), *one = make_filled(size), *other = make_filled(size);
     float *context = make_floats(dim);
-    int64_t answers = fast->answer_row_of_logits(context, dim, logits, classes, k, one);
-    if (answers != plain->answer_row_of_logits(context, dim, logits, classes, k, other)) return 1;
+    struct request request = {NULL, NULL, NULL, k, 1, 1};
+    int64_t answers = fast->answer_row_of_logits(&request, context, dim, logits, classes, one);
+    if (answers != plain->answer_row_of_logits(&request, context, dim, logits, classes, other)) return 1;
     return answers && differ("dense answers", fast, one, other, size);
 }
 
@@ -377,7 +380,7 @@ static int fuzz_layers(const struct kernels *fast, const struct kernels *plain) 
                                pick(0, 1) ? make_floats(classes) : NULL, classes, dim, pick_float(), 0};
     float *context = make_floats(dim);
     int64_t size = k * 12 + 4, *one = make_filled(size), *other = make_filled(size);
-    struct request request = {&layer, NULL, NULL, k, 1, pick(1, 3)}, alone = request;
+    struct request request = {&layer, NULL, make_lists(1, classes), k, 1, pick(1, 3)}, alone = request;
     alone.threads = 1;
     int64_t answers = fast->answer_row_of_layer(&request, context, one);
     if (answers != plain->answer_row_of_layer(&alone, context, other)) return 1;

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+from shortlist.bundle.list_costs import ListCosts
 from shortlist.bundle.manifest import Certificate, KindQuality, Quality
-from shortlist.bundle.settings import GroupedSettings, ListCosts, PlanSettings
+from shortlist.bundle.settings import GroupedSettings, PlanSettings
 from shortlist.core.results import IdArray, TopK
 from shortlist.evaluation.ranking import Bools
 from shortlist.evaluation.statistics import PRECISION_DEPTHS, mark_hits

@@ -28,6 +28,7 @@ from shortlist.core.checks import cut
 from shortlist.core.results import PROVED_NORMALIZERS
 from shortlist.errors import BundleError
 
+from .list_costs import ListCosts
 from .settings import (
     EXACT_PLANS,
     MAX_CLASSES,
@@ -36,7 +37,6 @@ from .settings import (
     SELF_REFERENCE_PLANS,
     SETTINGS,
     GroupedSettings,
-    ListCosts,
     PlanSettings,
     describe_error,
 )

@@ -21,6 +21,7 @@ MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
 LOOKS = 3  # that a search of plan `grouped` takes at most
 LIST_LOOKS = 2  # the same of rows with lists
 MAX_EFFORT_K = 256  # beyond it, every row takes the second look alone, and nothing is estimated
+MOST_DEEP_BANS = 150  # of more in front of a row's best, looks miss more than promised
 MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
 EFFORT_WEIGHTS = 15  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
@@ -168,9 +169,7 @@ class GroupedSettings(PlanSettings):
     effort: tuple[Weights, ...] = Field(default=(), description="log-odds of a miss by each look's features")
     wide_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
     list_effort: Weights = Field(default=(), description="the same of the last look of rows with lists")
-    ban_effort: tuple[Weights, ...] = Field(
-        default=(), description="the same of each look at rows whose own best classes are banned"
-    )
+    ban_effort: tuple[Weights, ...] = Field(default=(), description="the same where a row's own best are banned")
     wide_ban_effort: tuple[Weights, ...] = Field(default=(), description="the same where many classes are asked for")
     is_narrower: bool = Field(
         default=False,
@@ -180,12 +179,17 @@ class GroupedSettings(PlanSettings):
     opened_per_k: Count = Field(
         default=250, description="classes that a first look opens for each of over ten asked for, if these are more"
     )
-    candidates_per_k: Count = Field(
-        default=10, description="candidates that a first look has more for each of over ten classes asked for"
-    )
+    candidates_per_k: Count = Field(default=10, description="candidates that it has more for each of these")
     opened_per_depth: Count = Field(
         default=MOST_OPENED_PER_DEPTH,
         description="classes that a later look opens for each banned class in front of a row's best",
+    )
+    deep_bans: CountOrNone = Field(
+        default=MOST_DEEP_BANS,
+        description="banned classes in front of a row's best, over which it is answered exactly",
+    )
+    most_bans: CountOrNone | None = Field(
+        default=None, description="bans over which it is, wherever they are; 0: where it has any lists; None: never so"
     )
 
     @field_validator("effort", "wide_effort", "list_effort", "ban_effort", "wide_ban_effort", mode="before")
@@ -250,24 +254,6 @@ class MixtureSettings(GroupedSettings):
     """Plan `mixture`: how the rare classes are searched, as of plan `grouped`; the frequent ones are all scored."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view")
-
-
-class ListCosts(BaseModel):
-    """Microseconds for one row of what may answer it where it has lists. They are compared, and no more than rough."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    ks: tuple[Count, ...] = Field(min_length=1, description="numbers of classes asked for, ascending")
-    asked: tuple[Size, ...] = Field(min_length=1, description="of a search for so many, without lists")
-    listed: Size = Field(description="for each class of a list whose classes are all scored exactly")
-    exact: Size | None = Field(default=None, description="of an exact answer with an allow list of a tenth; None: none")
-
-    @model_validator(mode="after")
-    def check_consistency(self) -> Self:
-        """Raise ValueError where fields contradict each other."""
-        if len(self.ks) != len(self.asked) or list(self.ks) != sorted(set(self.ks)):
-            raise ValueError("ks must ascend, and asked have a cost for each of them")
-        return self
 
 
 SETTINGS: dict[str, type[PlanSettings]] = {

@@ -74,12 +74,14 @@ class TopK:
 
     def complete_risk(self, classes: int) -> FloatArray:
         """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
-        risk = make_unknown_risk(len(self.ids)) if self.risk is None else self.risk
-        is_unknown = np.isnan(risk)
-        if not is_unknown.any():
-            return risk
-        is_exact = (self.normalizer in PROVED_NORMALIZERS) | (self.scored == classes)
-        return np.where(is_exact & is_unknown, np.float32(0), risk)
+        return complete_risk(self.risk, (self.normalizer in PROVED_NORMALIZERS) | (self.scored == classes))
+
+
+def complete_risk(risk: FloatArray | None, is_exact: BoolArray) -> FloatArray:
+    """[B] float32: `risk` with 0 where nothing is estimated and no class can be missed. None: nothing is estimated."""
+    risk = make_unknown_risk(len(is_exact)) if risk is None else risk
+    is_unknown = np.isnan(risk)
+    return np.where(is_exact & is_unknown, np.float32(0), risk) if is_unknown.any() else risk
 
 
 def find_weakest_normalizer(normalizers: list[str]) -> str:

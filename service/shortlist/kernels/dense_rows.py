@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 from time import perf_counter
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import ClassFilter, IdLists, Members
 from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.runtime.parallel import ThreadedRows
 
 from .exact_rows import CompiledGather
-from .lists import point_at_lists
+from .lists import make_struct, point_at_lists, take_list
 from .native.arguments import RequestStruct, check_memory, point_at
 from .native.library import open_kernels, require_kernels
 from .primitives.arrays import as_carray
-from .row_answers import RowAnswers
+from .row_answers import Answer, RowAnswers
+
+Result = TypeVar("Result")
 
 RUN_CLASSES = 1024  # as in the library: what threads share
 MAX_CACHED_BYTES = 16 << 20  # of weights that stay in the last cache; larger ones are read faster by the graph
@@ -62,31 +65,15 @@ class CompiledRanking:
         return sums
 
 
-class DenseRowAnswers(RowAnswers):
-    """Answers one row from its logits: `score`, contexts [1, d] -> [1, V]. Threads may share it."""
+class CompiledLayer:
+    """Logits of one context, by its products with the mapped rows of the layer. Threads may share it."""
 
-    def __init__(self, score: Callable[[FloatArray], FloatArray], dim: int, max_k: int) -> None:
-        """dim: d. max_k: the largest k that it answers. Raises NoLibrary."""
-        super().__init__(require_kernels().answer_row_of_logits, None, dim, no_search, max_k)
-        self.score = score
-
-    def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
-        """Write the best classes of all to `memory`; 0 for a context that is not finite."""
-        context, logits = point_at(contexts), self.score(contexts)
-        dim, classes = self.dim, logits.shape[1]
-        is_answered: int = self.function(context, dim, point_at(logits), classes, request.k, point_at(memory))
-        return is_answered
-
-
-class LayerAnswers(RowAnswers):
-    """Answers one row by its products with the mapped rows of the layer. Threads may share it."""
-
-    def __init__(self, layer: CompiledGather, max_k: int, threads: int) -> None:
-        """layer: without a soft-cap. threads: that may share a call. Raises NoLibrary."""
-        table = layer.struct
-        super().__init__(require_kernels().answer_row_of_layer, layer.table, table.dim, no_search, max_k)
-        self.layer, self.threaded_runs = layer, ThreadedRows(threads)
-        self.runs = ceil(table.classes / RUN_CLASSES)
+    def __init__(self, rows: CompiledGather, threads: int) -> None:
+        """rows: of the layer, without a soft-cap. threads: that may share a call. Raises NoLibrary."""
+        self.rows, self.threaded_runs = rows, ThreadedRows(threads)
+        self.function, self.table = require_kernels().score_layer, rows.table
+        self.dim, self.classes = rows.struct.dim, rows.struct.classes
+        self.runs = ceil(self.classes / RUN_CLASSES)
 
     @classmethod
     def open(cls, bundle: Bundle, threads: int) -> Self | None:
@@ -95,17 +82,73 @@ class LayerAnswers(RowAnswers):
         is_cached = 4 * manifest.classes * manifest.dim <= MAX_CACHED_BYTES
         if manifest.reference != "dense" or manifest.soft_cap or not is_cached:
             return None
-        layer = CompiledGather.open(bundle, threads)
-        return None if layer is None else cls(layer, manifest.max_k, threads)
+        rows = CompiledGather.open(bundle, threads)
+        return None if rows is None else cls(rows, threads)
+
+    def score(self, context: FloatArray) -> FloatArray:
+        """Logits [1, V] of `context` [1, d]."""
+        logits = np.empty((1, self.classes), np.float32)
+        self.share(lambda threads: self.function(self.table, point_at(as_carray(context)), point_at(logits), threads))
+        return logits
+
+    def share(self, call: Callable[[int], Result]) -> Result:
+        """`call` with as many threads as are worth waking for the layer's products."""
+        if self.threaded_runs.threads == 1:
+            return call(1)
+        threads, start = self.threaded_runs.count_threads(self.runs), perf_counter()
+        result = call(threads)
+        self.threaded_runs.note((perf_counter() - start) * threads / self.runs)
+        return result
+
+
+class DenseRowAnswers(RowAnswers):
+    """Answers one row, which may have lists, from its logits; nothing can be missed. Threads may share it."""
+
+    states_risk = True
+
+    def __init__(self, score: Callable[[FloatArray], FloatArray], dim: int, classes: int, max_k: int) -> None:
+        """score: contexts [1, d] -> logits [1, V]. dim: d. classes: V. max_k: the largest k. Raises NoLibrary."""
+        super().__init__(require_kernels().answer_row_of_logits, None, dim, no_search, max_k)
+        self.score, self.classes = score, classes
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
-        """Write the best classes of all to `memory`; 0 where there is no answer."""
-        if self.threaded_runs.threads == 1:
-            return super().answer(request, contexts, memory)
-        threads, start = self.threaded_runs.count_threads(self.runs), perf_counter()
-        is_answered = super().answer(request.for_rows(1, threads), contexts, memory)
-        self.threaded_runs.note((perf_counter() - start) * threads / self.runs)
+        """Write the best permitted classes to `memory`; 0 for a context that is not finite."""
+        context, logits = point_at(contexts), self.score(contexts)
+        arguments = context, self.dim, point_at(logits), self.classes, point_at(memory)
+        is_answered: int = self.function(request, *arguments)
         return is_answered
+
+    def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
+        """The answer to a row with these lists, each an array of ids or a table of one list; None for any others."""
+        request = self.find_request(k)
+        allowed, banned = (take_list(lists, self.classes, self.classes) for lists in (allow, ban))
+        if request is None or (allowed is None) != (allow is None) or (banned is None) != (ban is None):
+            return None
+        return self.ask(request.with_lists(make_struct(allowed, banned)), contexts)
+
+    def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
+        return self.answer_listed(contexts, k, members.legal, ban)
+
+    def read_risk(self, answer: Answer) -> FloatArray:
+        return np.zeros(len(answer[0]), np.float32)
+
+
+class LayerAnswers(DenseRowAnswers):
+    """The same, where the products are part of the call. Threads may share it."""
+
+    def __init__(self, layer: CompiledLayer, max_k: int) -> None:
+        """max_k: the largest k that it answers. Raises NoLibrary."""
+        super().__init__(layer.score, layer.dim, layer.classes, max_k)
+        self.layer, self.head, self.function = layer, layer.table, require_kernels().answer_row_of_layer
+
+    def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
+        arguments = point_at(contexts), point_at(memory)
+
+        def call(threads: int) -> int:
+            is_answered: int = self.function(request if threads == 1 else request.for_rows(1, threads), *arguments)
+            return is_answered
+
+        return self.layer.share(call)
 
 
 def no_search(_k: int) -> None:

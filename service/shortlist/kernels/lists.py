@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.arrays import align
-from shortlist.core.filters import ClassFilter
+from shortlist.core.filters import ClassFilter, IdLists
 from shortlist.core.results import NO_CLASS, BoolArray, IdArray, IntArray
 from shortlist.core.row_lists import Lists, RowLists
 
 from .native.arguments import point_at
 from .native.library import open_kernels
 
+INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
 NO_IDS: IdArray = np.empty(0, np.int64)
 EVERY_CLASS: IdArray = np.array([-2])  # ALL_CLASSES of kernels.h: a row without an allow list beside others
 MOST_LISTED = 2_048  # classes of an allow list that every search answers itself
@@ -104,3 +105,30 @@ def measure_lists(ids: IdArray) -> tuple[int, int, int]:
     """Where lists [1 or B, m] are in memory, how many ids a row has, and how many are from row to row."""
     rows, size = ids.shape
     return ids.ctypes.data, size, size if rows > 1 else 0
+
+
+def take_list(lists: IdLists, most: int, classes: int) -> IdArray | None:
+    """The ids [1, m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list.
+
+    A table of lists with an id that none of the `classes` has is none: it is refused as a whole.
+    """
+    ids: npt.NDArray[np.integer[Any]] | None
+    if type(lists) is RowLists:
+        ids = lists.get_row(0) if len(lists) == 1 and lists.largest_id < classes else None
+    else:
+        ids = to_plain_ids(lists)
+    if ids is None or not 0 < ids.size <= most:
+        return None
+    plain: IdArray = align(np.ascontiguousarray(ids, np.int64)).reshape(1, -1)
+    return plain
+
+
+def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:
+    """One list as an array [m] or [1, m], of such an array or a list of ints; None for anything else."""
+    if type(lists) is list and set(map(type, lists)) == {int}:
+        try:
+            lists = np.array(lists)
+        except (ValueError, OverflowError):
+            return None
+    is_plain = type(lists) is np.ndarray and lists.dtype in INTEGERS
+    return lists if is_plain and (lists.ndim == 1 or (lists.ndim == 2 and len(lists) == 1)) else None

@@ -35,10 +35,11 @@ class RowAnswers:
 
     head: a pointer to the struct that the function answers by. dim: d. make_search: k -> a pointer to how it looks for
     so many classes, or None. max_k: the largest k that it answers. max_rows: the most rows of a call that it answers.
-    Threads may share it.
+    states_risk: whether `read_risk` says as much as the long way does. Threads may share it.
     """
 
     max_rows = 1
+    states_risk = False
 
     def __init__(self, function: Function, head: Any, dim: int, make_search: Callable[[int], Any], max_k: int) -> None:
         self.function, self.head, self.make_search, self.max_k = function, head, make_search, max_k
@@ -82,7 +83,7 @@ class RowAnswers:
             return None
         shape, count = (rows, request.k), rows * request.k
         start, end = count * ID_BYTES, count * (ID_BYTES + FLOAT_BYTES)
-        memory = bytearray(end + rows * COUNT_BYTES)
+        memory = bytearray(end + rows * (COUNT_BYTES + FLOAT_BYTES))
         try:
             state = self.answer(request, contexts, memory)
         except (TypeError, ValueError):
@@ -109,6 +110,10 @@ class RowAnswers:
         if request is None and 1 <= k <= self.max_k:
             request = self.requests[k] = RequestStruct.make(self.head, self.make_search(k), k)
         return request
+
+    def read_risk(self, answer: Answer) -> FloatArray:
+        """The risk [B] of an answer, as `TopK` promises it, of those that state it."""
+        raise NotImplementedError
 
     def find_promise(self, k: int) -> float | None:
         """The mean P@k that answers of k classes are searched by; None where they are not searched by one."""
@@ -149,6 +154,12 @@ class ManyRowAnswers(RowAnswers):
         state = super().answer(request.for_rows(rows, threads), contexts, memory)
         self.threaded_rows.note((perf_counter() - start) * threads / rows)
         return state
+
+
+def read_risk(answer: Answer) -> FloatArray:
+    """The risk [B] that a function of the library wrote behind an answer, in the memory that its arrays share."""
+    ids, logprobs, scored = answer
+    return ndarray(scored.shape, FLOAT, scored.base, ids.nbytes + logprobs.nbytes + scored.nbytes)
 
 
 def answer_rows(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
-from shortlist.kernels.dense_rows import CompiledRanking, DenseRowAnswers, LayerAnswers
+from shortlist.kernels.dense_rows import CompiledLayer, CompiledRanking, DenseRowAnswers, LayerAnswers
 from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
@@ -29,7 +29,10 @@ class FullPlan(Plan):
         self.path, self.device, self.threads = bundle.graph(self.role), device, threads
         self.single = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
-        self.open_layer = partial(LayerAnswers.open, bundle, threads)
+        is_layer = self.role == FullPlan.role and device == "cpu"
+        self.layer = (
+            CompiledLayer.open(bundle, threads) if is_layer else None
+        )  # for single rows, where it is the faster
 
     @cached_property
     def many(self) -> Graph:
@@ -38,6 +41,8 @@ class FullPlan(Plan):
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
+        if len(contexts) == 1 and self.layer is not None:
+            return self.layer.score(contexts)
         graph = self.single if len(contexts) == 1 else self.many  # of one row, mapped weights are read faster
         logits: FloatArray = graph(context=contexts)[0]
         return logits
@@ -55,8 +60,9 @@ class FullPlan(Plan):
         """By compiled loops: from the context where they are the faster, else from logits."""
         if self.ranking is None or self.device != "cpu":
             return None
-        layer = self.open_layer() if self.role == FullPlan.role else None
-        return layer or DenseRowAnswers(self.logits, self.dim, self.max_k)
+        if self.layer is not None:
+            return LayerAnswers(self.layer, self.max_k)
+        return DenseRowAnswers(self.logits, self.dim, self.classes, self.max_k)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         del ids, logits

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.kernels import dense_rows
-from shortlist.kernels.dense_rows import CompiledRanking, DenseRowAnswers, LayerAnswers
+from shortlist.kernels.dense_rows import CompiledLayer, CompiledRanking, DenseRowAnswers, LayerAnswers
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.native.library import open_target
 from shortlist.plans.full import rank_rows
@@ -90,8 +90,9 @@ def open_layer(random, target, classes, dim, threads):
     weight[classes // 2] = weight[0]  # equal scores come by lower id
     padding = np.where(random.random(classes) < 0.2, -np.inf, 0).astype(np.float32)
     bias[classes // 2], padding[[0, classes // 2]] = bias[0], 0
-    layer = CompiledGather(weight, 0.5, None, bias, padding, threads)
-    answers = LayerAnswers(layer, classes, threads)
+    layer = CompiledLayer(CompiledGather(weight, 0.5, None, bias, padding, threads), threads)
+    layer.function = open_target(target).score_layer
+    answers = LayerAnswers(layer, classes)
     answers.function = open_target(target).answer_row_of_layer
     return answers, lambda row: (weight.astype(np.float64) @ row + bias) * 0.5 + padding
 
@@ -106,16 +107,46 @@ def test_answers_of_a_layer_are_those_of_float64(classes, dim, threads):
     bits = set()
     for target in list_targets():
         answers, score = open_layer(np.random.default_rng(classes), target, classes, dim, threads)
-        answers.threaded_runs.row_seconds = 1.0  # so that threads share it
+        answers.layer.threaded_runs.row_seconds = 1.0  # so that threads share it
         ids, logprobs, scored = answers(context, k)
         logits = score(context[0])
         known = ids[0] >= 0
         truth = logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
         np.testing.assert_allclose(logprobs[0][known], truth[ids[0][known]], atol=1e-5)
         np.testing.assert_allclose(logits[ids[0]][known], np.sort(logits)[::-1][:k][known], atol=1e-5)
-        bits.add((ids.tobytes(), logprobs.tobytes(), scored.tobytes()))
+        own = answers.layer.score(context)
+        np.testing.assert_allclose(own[0], logits, atol=1e-5)
+        bits.add((ids.tobytes(), logprobs.tobytes(), scored.tobytes(), own.tobytes()))
     assert len(bits) == 1
     assert scored.tolist() == [classes]
+
+
+@pytest.mark.parametrize("kind", ["layer", "logits"])
+def test_a_row_with_lists_is_answered_as_by_ranks(kind):
+    """Lists with ids twice and in disorder, of a few classes or of most, that may leave none."""
+    random, context = np.random.default_rng(7), np.random.default_rng(8).standard_normal((1, 40)).astype(np.float32)
+    for target in list_targets():
+        answers, _ = open_layer(np.random.default_rng(3), target, 1500, 40, 1)
+        score = answers.layer.score
+        if kind == "logits":
+            answers = DenseRowAnswers(score, 40, 1500, 1500)
+        for _ in range(40):
+            lists = make_lists(random, 1, 1500)
+            known = [ids if ids is None else ids[ids >= 0] for ids in (lists.allow, lists.ban)]
+            if any(ids is not None and not 0 < ids.size <= 1500 for ids in known):
+                continue  # these go the long way
+            wanted = CompiledRanking(1).rank(score(context), 9, lists)
+            ids, logprobs, scored = answers.answer_listed(context, 9, *known)
+            np.testing.assert_array_equal(ids, wanted.ids)
+            np.testing.assert_array_equal(logprobs[0], wanted.logits[0] - wanted.log_normalizer[0])
+            assert scored.tolist() == [1500]
+            assert answers.read_risk((ids, logprobs, scored)).tolist() == [0]
+
+
+@pytest.mark.parametrize("lists", [{"ban": [1500]}, {"allow": [-2]}, {"ban": []}, {"allow": [[1], [2]]}])
+def test_lists_that_are_none_are_left_to_the_long_way(lists):
+    answers, _ = open_layer(np.random.default_rng(3), "portable", 1500, 40, 1)
+    assert answers.answer_listed(np.ones((1, 40), np.float32), 3, lists.get("allow"), lists.get("ban")) is None
 
 
 def test_equal_rows_of_a_layer_come_by_lower_id():

@@ -9,19 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.settings import MAX_EFFORT_K, GroupedSettings
-from shortlist.core.arrays import align
 from shortlist.core.filters import ClassFilter, IdLists, Members, restrict_to_members
-from shortlist.core.results import FloatArray, IdArray
-from shortlist.core.row_lists import RowLists
-from shortlist.kernels.lists import MAX_BANS, make_struct, mark_long_list
+from shortlist.core.results import FloatArray, IdArray, complete_risk
+from shortlist.kernels.lists import MAX_BANS, make_struct, mark_long_list, take_list
 from shortlist.kernels.native.arguments import RequestStruct
 from shortlist.kernels.native.library import Function
-from shortlist.kernels.row_answers import Answer, ManyRowAnswers
+from shortlist.kernels.row_answers import Answer, ManyRowAnswers, RowAnswers, answer_rows, read_risk
 from shortlist.runtime.parallel import ThreadedRows
 
 from .effort import Search, make_search
 
-INTEGERS = np.dtype(np.int64), np.dtype(np.int32)
 MAX_MARKED = 256  # searches of sets that are kept
 LEFT_ROW = -1  # classes scored of a row that the loops leave to exact answers
 
@@ -30,6 +27,10 @@ class SearchPlan(Protocol):
     """A plan that says how loops look for classes, and answers rows that they leave."""
 
     settings: GroupedSettings
+
+    @property
+    def exact_answers(self) -> RowAnswers | None:
+        """What answers single rows exactly in less time than `answer_exactly`; None where nothing does."""
 
     def plan_search(self, k: int, restricts: bool, marked: int = 0) -> Search:
         """How they look for k classes. restricts: where there are lists. marked: how many classes marks permit."""
@@ -42,7 +43,9 @@ class SearchPlan(Protocol):
 
 
 class GroupAnswers(ManyRowAnswers):
-    """Answers few rows by one native call."""
+    """Answers few rows by one native call, which says how likely a miss is."""
+
+    states_risk = True
 
     def __init__(
         self,
@@ -76,19 +79,28 @@ class GroupAnswers(ManyRowAnswers):
         if self.find_request(k) is None:
             return None
         request, most_listed = self.find_listed_request(k)
-        allowed, banned = self.take_list(allow, most_listed), self.take_list(ban, MAX_BANS)
+        allowed, banned = take_list(allow, most_listed, self.classes), take_list(ban, MAX_BANS, self.classes)
         if (banned is None) != (ban is None):
             return None
         if (allowed is None) != (allow is None):
             return self.answer_long_list(contexts, k, allow, banned)
+        if self.is_left(allowed, banned) and (answers := self.plan.exact_answers) is not None:
+            return answers.answer_listed(contexts, k, allowed, banned)
         lists = make_struct(allowed, banned)
         return self.ask(request.with_lists(lists), contexts, lambda: ClassFilter(allowed, banned))
+
+    def is_left(self, allowed: IdArray | None, banned: IdArray | None) -> bool:
+        """Whether the loops leave a row with these lists to exact answers before any look."""
+        most, bans = self.plan.settings.most_bans, 0 if banned is None else np.count_nonzero(banned >= 0)
+        if most is None or self.plan.settings.promise is None:
+            return False
+        return bool(bans > most or (most == 0 and allowed is not None))
 
     def answer_long_list(
         self, contexts: npt.ArrayLike, k: int, allow: IdLists, banned: IdArray | None
     ) -> Answer | None:
         """The same of rows that share a longer allow list; None where marks of it would not be searched."""
-        allowed = self.take_list(allow, self.classes)
+        allowed = take_list(allow, self.classes, self.classes)
         if allowed is None or not self.plan.searches_marks(k, allowed.size):
             return None
         marks = mark_long_list(allowed[0], self.classes)
@@ -98,7 +110,7 @@ class GroupAnswers(ManyRowAnswers):
         """The same of rows that get `members` of named sets alone, without those of a short ban list."""
         if self.find_request(k) is None:
             return None
-        banned = self.take_list(ban, MAX_BANS)
+        banned = take_list(ban, MAX_BANS, self.classes)
         if not self.plan.searches_marks(k, members.count) or (banned is None) != (ban is None):
             return self.answer_listed(contexts, k, members.legal, ban)
         return self.search_marked(contexts, k, members, banned)
@@ -110,12 +122,19 @@ class GroupAnswers(ManyRowAnswers):
         request = self.find_marked_request(k, count).with_lists(struct)
         return self.ask(request, contexts, lambda: restrict_to_members(ClassFilter(ban=banned), members))
 
+    def read_risk(self, answer: Answer) -> FloatArray:
+        risk = None if self.plan.settings.is_narrower else read_risk(answer)
+        return complete_risk(risk, answer[2] == self.classes)
+
     def find_promise(self, k: int) -> float | None:
         """The promise of the plan; none for so many classes that nothing is estimated."""
         return self.promise if k <= MAX_EFFORT_K else None
 
     def complete(self, answer: Answer, contexts: FloatArray, k: int, class_filter: ClassFilter) -> Answer | None:
         """The answer with exact ones of the rows that the loops left, each by itself; None where nothing gives them."""
+        answers = self.plan.exact_answers
+        if len(contexts) == 1 and answers and class_filter.is_plain:
+            return answer_rows(answers, contexts, k, class_filter.allow, class_filter.ban, None)
         ids, logprobs, scored = answer
         for row in (scored == LEFT_ROW).nonzero()[0].tolist():
             exact = self.plan.answer_exactly(contexts[row : row + 1], k, class_filter)
@@ -124,18 +143,6 @@ class GroupAnswers(ManyRowAnswers):
             ids[row], logprobs[row], scored[row] = (part[0] for part in exact)
         return answer
 
-    def take_list(self, lists: IdLists, most: int) -> IdArray | None:
-        """The ids [1, m] of a list that all rows share, 1 to `most` of them; None for any other, and for no list."""
-        ids: npt.NDArray[np.integer[Any]] | None
-        if type(lists) is RowLists:  # ids of no class are refused in the whole table
-            ids = lists.get_row(0) if len(lists) == 1 and lists.largest_id < self.classes else None
-        else:
-            ids = to_plain_ids(lists)
-        if ids is None or not 0 < ids.size <= most:
-            return None
-        plain: IdArray = align(np.ascontiguousarray(ids, np.int64)).reshape(1, -1)
-        return plain
-
     def find_listed_request(self, k: int) -> tuple[RequestStruct, int]:
         """The request for k classes where there are lists, but for these, and how long an allow list may be."""
         listed = self.listed.get(k)
@@ -143,14 +150,3 @@ class GroupAnswers(ManyRowAnswers):
             search = self.plan.plan_search(k, True)
             listed = self.listed[k] = RequestStruct.make(self.head, make_search(search), k), search.most_listed
         return listed
-
-
-def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:
-    """One list as an array [m] or [1, m], of such an array or a list of ints; None for anything else."""
-    if type(lists) is list and set(map(type, lists)) == {int}:
-        try:
-            lists = np.array(lists)
-        except (ValueError, OverflowError):
-            return None
-    is_plain = type(lists) is np.ndarray and lists.dtype in INTEGERS
-    return lists if is_plain and (lists.ndim == 1 or (lists.ndim == 2 and len(lists) == 1)) else None

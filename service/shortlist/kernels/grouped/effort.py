@@ -9,7 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.bundle.settings import LIST_LOOKS, MOST_OPENED_PER_DEPTH, PREVIEWED_DIVISOR, GroupedSettings
+from shortlist.bundle.settings import (
+    LIST_LOOKS,
+    MOST_DEEP_BANS,
+    MOST_OPENED_PER_DEPTH,
+    PREVIEWED_DIVISOR,
+    GroupedSettings,
+)
 from shortlist.kernels.lists import MOST_LISTED
 
 from .tables import LookStruct, SearchStruct
@@ -39,6 +45,7 @@ MISS_ODDS_PER_CLASS, MOST_MISS_ODDS = 1.0, 2.0
 DOUBT_ODDS_PER_CLASS, MOST_DOUBT_ODDS, LIST_DOUBT_FACTOR = 2, 3, 2
 EFFORT_FEATURES = 14  # of a look, as `describe_look` of native/grouped/effort.h lists them
 SIZE_FEATURES = (0, 9, 10)  # those that are logarithms of sizes: a context c times as long adds log(c) to each
+NO_NUMBER = -1  # in place of `most_bans`
 MAX_LIMIT = np.iinfo(np.int32).max
 
 
@@ -69,7 +76,8 @@ class Search(NamedTuple):
     doubt_bar: log-odds over which a row gets INFINITY for them after the last look, since it should be answered
     exactly; inf where nothing can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing.
     most_listed: of so few permitted classes all are scored. opened_per_depth: classes that a later look opens for each
-    banned one in front of a row's best.
+    banned one in front of a row's best. deep_bans: of more of these an exact answer takes less time than
+    looks. most_bans: of more bans, wherever they are, most rows are answered exactly; 0: of any lists; None: of none.
     """
 
     looks: tuple[Look, ...]
@@ -85,6 +93,8 @@ class Search(NamedTuple):
     free_looks: int = 0
     list_looks: int = 0
     opened_per_depth: int = MOST_OPENED_PER_DEPTH
+    deep_bans: int = MOST_DEEP_BANS
+    most_bans: int | None = None
 
 
 @lru_cache(maxsize=256)
@@ -101,7 +111,8 @@ def make_search(search: Search) -> Any:
     weights = tuple(np.array(part if search.weights else (), np.float32) for part in parts)
     addresses = (part.ctypes.data if part.size else None for part in weights)
     bars = search.bar, search.doubt_bar, search.list_doubt_bar
-    counts = search.k, search.fitted, search.most_listed, search.opened_per_depth
+    most_bans = NO_NUMBER if search.most_bans is None else search.most_bans
+    counts = search.k, search.fitted, search.most_listed, search.opened_per_depth, search.deep_bans, most_bans
     struct = SearchStruct(limits, *addresses, free_looks, list_looks, *counts, *bars)
     struct.weights_arrays = weights
     return byref(struct)

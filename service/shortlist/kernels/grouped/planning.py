@@ -59,8 +59,9 @@ def plan_search(settings: GroupedSettings, classes: int, most_listed: int, quest
 
 def prepare_search(settings: GroupedSettings, most_listed: int, k: int) -> Callable[..., Search]:
     """A search for k classes by looks that are given."""
+    by_bans = partial(Search, deep_bans=settings.deep_bans, most_bans=settings.most_bans)
     fitted, opened = count_tail_candidates(settings), settings.opened_per_depth
-    return partial(Search, k=k, fitted=fitted, most_listed=most_listed, opened_per_depth=opened)
+    return partial(by_bans, k=k, fitted=fitted, most_listed=most_listed, opened_per_depth=opened)
 
 
 def count_tail_candidates(settings: GroupedSettings) -> int:

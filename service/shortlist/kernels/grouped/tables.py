@@ -101,7 +101,8 @@ class SearchStruct(Structure):
     _fields_ = [
         ("limits", POINTER(LookStruct)),
         *((name, c_void_p) for name in ("weights", "list_weights", "ban_weights")),
-        *((name, c_int64) for name in ("free_looks", "list_looks", "k", "fitted", "most_listed", "opened_per_depth")),
+        *((name, c_int64) for name in ("free_looks", "list_looks", "k", "fitted")),
+        *((name, c_int64) for name in ("most_listed", "opened_per_depth", "deep_bans", "most_bans")),
         *((name, c_float) for name in ("bar", "doubt_bar", "list_doubt_bar")),
     ]
 

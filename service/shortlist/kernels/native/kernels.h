@@ -75,13 +75,15 @@ enum { EFFORT_FEATURES = 14 };
  * next to nothing, or that has none; list_looks: any other. list_weights: [EFFORT_FEATURES + 1], those of the last look
  * of these. ban_weights: [looks, EFFORT_FEATURES + 1], the same of rows of whose own best classes bans forbid some,
  * where it states more, or NULL; these take as many looks as rows without lists. fitted: the number of candidates
- * beside which the tail was fitted. most_listed: of so few permitted classes all are scored. bar: the log-odds over
- * which the next look is taken. doubt_bar: those over which a row should be answered exactly after the last, INFINITY
- * where nothing can; list_doubt_bar: the same of rows with lists. */
+ * beside which the tail was fitted. most_listed: of so few permitted classes all are scored. deep_bans: of more banned
+ * classes in front of a row's best, an exact answer takes less time than looks; most_bans: of more wherever they are,
+ * 0: of any lists, -1: of no number of bans. bar: the log-odds over which the next look is taken. doubt_bar: those over
+ * which a row should be answered exactly after the last, INFINITY where nothing can; list_doubt_bar: the same of rows
+ * with lists. */
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights, *ban_weights;
-    int64_t free_looks, list_looks, k, fitted, most_listed, opened_per_depth;
+    int64_t free_looks, list_looks, k, fitted, most_listed, opened_per_depth, deep_bans, most_bans;
     float bar, doubt_bar, list_doubt_bar;
 };
 
@@ -251,8 +253,9 @@ struct kernels {
                            int64_t last);
 
     /* The whole answers of rows by a `struct grouped` and a `struct grouped_search`, as `answer_rows_of_sets` writes
-     * them; none, too, where a list holds an id that is neither -1 nor of a class. A row that should be answered
-     * exactly has -1 for its number of scored classes, and nothing else that means something. */
+     * them, and behind it risks [rows] float32, as of `search_rows`; none, too, where a list holds an id that is
+     * neither -1 nor of a class. A row that should be answered exactly has -1 for its number of scored classes, a risk
+     * of 0, and nothing else that means something. */
     int64_t (*answer_rows_of_groups)(const struct request *request, const float *contexts, int64_t *ids);
 
     /* Writes scores [count, sets] of contexts [count, dim], and the rows [count] in the order of their best sets. By
@@ -318,13 +321,16 @@ struct kernels {
     int64_t (*rank_logits)(float *logits, int64_t count, int64_t classes, const struct lists *lists, int64_t k,
                            int64_t *ids, float *best, float *normalizers, int64_t threads);
 
-    /* The whole answer of one row, as `answer_rows_of_sets` writes it, from the logits [classes] of a context [dim].
-     * Returns 0 where it has none. */
-    int64_t (*answer_row_of_logits)(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
-                                    int64_t *ids);
+    /* The whole answer of one row, as `answer_rows_of_sets` writes it, from the logits [classes] of a context [dim];
+     * those of classes that lists exclude become -inf. Returns 0 where it has none, or a list holds an id that is
+     * neither -1 nor of a class. */
+    int64_t (*answer_row_of_logits)(const struct request *request, const float *context, int64_t dim, float *logits,
+                                    int64_t classes, int64_t *ids);
 
-    /* The same from the context alone, by `struct exact_rows` of a layer without a soft-cap; 0, too, where there is no
-     * memory for it. */
+    /* Writes the logits [classes] of one context by a layer without a soft-cap; up to so many threads share it. */
+    void (*score_layer)(const struct exact_rows *layer, const float *context, float *logits, int64_t threads);
+
+    /* Both, the answer by `struct exact_rows` of such a layer; 0, too, where there is no memory for it. */
     int64_t (*answer_row_of_layer)(const struct request *request, const float *context, int64_t *ids);
 
     /* Writes, for the rows `first` to `last` - 1 of contexts [B, dim], the vectors `means` [B, dim] that rare classes

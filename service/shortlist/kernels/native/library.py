@@ -42,6 +42,7 @@ class Kernels:
     bound_rows: Function
     rank_logits: Function
     answer_row_of_logits: Function
+    score_layer: Function
     answer_row_of_layer: Function
     mix_rows: Function
     mix_rows_by_previews: Function
@@ -67,7 +68,8 @@ PROTOTYPES = {
     ),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
-    "answer_row_of_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, ARRAY, c_int64, c_int64, ARRAY),
+    "answer_row_of_logits": CFUNCTYPE(c_int64, POINTER(RequestStruct), ARRAY, c_int64, ARRAY, c_int64, ARRAY),
+    "score_layer": CFUNCTYPE(None, STRUCT, ARRAY, ARRAY, c_int64),
     "answer_row_of_layer": ANSWER,
     "mix_rows": CFUNCTYPE(c_int64, STRUCT, *[ARRAY] * 3, c_int64, c_int64),
     "mix_rows_by_previews": CFUNCTYPE(c_int64, STRUCT, STRUCT, c_int64, *[ARRAY] * 6, c_int64, c_int64),

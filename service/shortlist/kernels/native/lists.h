@@ -28,6 +28,20 @@ static int64_t mark_list(const int64_t *ids, int64_t count, int64_t classes, uns
     return 1;
 }
 
+/* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */
+static int are_ids(const int64_t *list, int64_t count, int64_t ids) {
+    int all = 1;
+    for (int64_t i = 0; list && i < count; i++) all &= list[i] >= -1 && list[i] < ids;
+    return all;
+}
+
+/* The same of the lists of `rows` rows, NULL where they have none. */
+static int are_lists(const struct lists *lists, int64_t rows, int64_t ids) {
+    return !lists ||
+           (are_ids(lists->allow, (lists->allow_step ? rows : 1) * lists->allow_size, ids) &&
+            are_ids(lists->ban, (lists->ban_step ? rows : 1) * lists->ban_size, ids));
+}
+
 /* Writes which classes [classes] may be returned for a row: 1 or 0. */
 static void mark_permitted(const struct lists *lists, int64_t row, int64_t classes, unsigned char *permitted) {
     const int64_t *allow = find_allow_list(lists, row);

@@ -10,8 +10,8 @@
 
 enum { PARTS_PER_THREAD = 4 }; /* so that a thread that wakes late runs fewer of them */
 
-/* ids, logprobs: [count, k], logits at first. normalizers, risks: [count]. Each part has part_rows rows, the last one
- * fewer. */
+/* ids, logprobs: [count, k], logits at first. normalizers, scored, risks: [count]; risks are not read where the
+ * function that is asked states none. Each part has part_rows rows, the last one fewer. */
 struct row_answers {
     const float *contexts;
     int64_t *ids;
@@ -25,11 +25,13 @@ struct row_answers {
 static int open_answers(struct row_answers *rows, const struct request *request, const float *contexts, int64_t k,
                         int64_t *ids) {
     int64_t count = request->rows, threads = request->threads;
-    float *logprobs = (float *)(ids + count * k), *numbers = malloc(2 * count * sizeof *numbers);
+    float *logprobs = (float *)(ids + count * k), *normalizers = malloc(count * sizeof *normalizers);
+    int32_t *scored = (int32_t *)(logprobs + count * k);
     int64_t most = threads > 1 ? PARTS_PER_THREAD * threads : 1, part_rows = (count + most - 1) / most;
-    *rows = (struct row_answers){contexts, ids, logprobs, numbers, numbers + count, (int32_t *)(logprobs + count * k),
-                                 count, k, (count + part_rows - 1) / part_rows, part_rows};
-    return numbers != NULL;
+    int64_t parts = (count + part_rows - 1) / part_rows;
+    *rows = (struct row_answers){contexts, ids, logprobs, normalizers, (float *)(scored + count), scored,
+                                 count, k, parts, part_rows};
+    return normalizers != NULL;
 }
 
 /* The row behind a part. */

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shortlist.bundle.settings import ListCosts
+from shortlist.bundle.list_costs import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.core.units import MICROSECONDS_PER_SECOND

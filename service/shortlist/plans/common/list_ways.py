@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from shortlist.bundle.list_costs import ListCosts
 from shortlist.bundle.reader import Bundle
-from shortlist.bundle.settings import ListCosts
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult, empty_result
 from shortlist.core.row_lists import NO_LIST, Lists, RowLists, are_empty, sort_ids

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
+from shortlist.kernels.lists import take_list
 from shortlist.kernels.native.library import open_kernels
+from shortlist_exporter.verify.effort import change_settings
 
 from tests.support.heads.grouped import PROMISE_CLASSES as CLASSES
 from tests.support.heads.grouped import promise_contexts
@@ -35,11 +37,19 @@ WRONG = {
 }
 
 
-def answer(head, monkeypatch, *, long_way, **lists):
+def answer(head, monkeypatch, *, long_way, rows=ROWS, **lists):
     with monkeypatch.context() as patched:
         if long_way:
             patched.setattr(head, "row_answers", None)
-        return head.topk(ROWS, K, **lists)
+        return head.topk(rows, K, risk=True, **lists)
+
+
+def limit_bans(head, **limits):
+    """The same head with these settings, as an export may have measured them."""
+    other = head.with_settings()
+    other.plan = change_settings(head.plan, **limits)
+    other.row_answers = other.plan.open_answers(None)
+    return other
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -49,6 +59,37 @@ def test_shared_lists_are_answered_as_by_the_long_way(promise_head, name, monkey
     top, wanted = (answer(promise_head, monkeypatch, long_way=way, **lists) for way in (False, True))
     np.testing.assert_array_equal(top.ids, wanted.ids)
     np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
+    np.testing.assert_array_equal(top.risk, wanted.risk)
+
+
+@pytest.mark.parametrize("lists", [{}, *SHARED.values()], ids=["none", *SHARED])
+@pytest.mark.parametrize("most", [0, 1, 2, 400])
+def test_rows_with_many_bans_are_answered_exactly_by_each_way(promise_head, most, lists, monkeypatch):
+    """Also where a ban list is in disorder, padded or empty, and for any list where no ban is too few."""
+    head = limit_bans(promise_head, most_bans=most)
+    bans = np.sum(np.array(lists.get("ban", [])) >= 0)
+    for row in ROWS[:, None]:
+        top, wanted = (answer(head, monkeypatch, long_way=way, rows=row, **lists) for way in (False, True))
+        np.testing.assert_array_equal(top.ids, wanted.ids)
+        np.testing.assert_array_equal(top.risk, wanted.risk)
+        np.testing.assert_allclose(top.logprobs, wanted.logprobs, atol=1e-5)
+        if bans > most or (lists and not most):
+            exact = promise_head.topk(row, K, exact=True, **lists)
+            assert (top.scored.tolist(), top.risk.tolist()) == ([CLASSES], [0])
+            np.testing.assert_array_equal(top.ids, exact.ids)
+
+
+def test_bans_of_each_row_say_whether_it_is_answered_exactly(promise_head):
+    head = limit_bans(promise_head, most_bans=2)
+    bans = [[3, 4], [3, 4, 5], [], [5, 6, 7, 8]] * 2
+    scored = head.topk(ROWS, K, ban=bans).scored
+    assert (scored == CLASSES).tolist() == [False, True] * 4
+    alone = [head.topk(row, K, ban=each) for row, each in zip(ROWS[:, None], bans, strict=True)]
+    np.testing.assert_array_equal(head.topk(ROWS, K, ban=bans).ids, np.concatenate([top.ids for top in alone]))
+
+
+def test_searches_that_go_less_far_state_no_risk(promise_head):
+    assert np.isnan(promise_head.with_settings(opened=150).topk(ROWS, K, risk=True).risk).all()
 
 
 def test_a_native_call_takes_shared_lists(promise_head):
@@ -69,7 +110,7 @@ def test_lists_at_odd_addresses_are_copied_for_the_loops(promise_head, dtype):
     ids = np.arange(0, CLASSES, 2, dtype=dtype)
     shifted = np.frombuffer(bytearray(b"?" + ids.tobytes()), dtype, offset=1)
     assert not shifted.flags.aligned
-    assert promise_head.row_answers.take_list(shifted, CLASSES).flags.aligned
+    assert take_list(shifted, CLASSES, CLASSES).flags.aligned
     for name in ("allow", "ban"):
         top, wanted = (promise_head.topk(ROWS, K, **{name: each}) for each in (shifted, ids))
         np.testing.assert_array_equal(top.ids, wanted.ids)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from shortlist.bundle.settings import ListCosts
+from shortlist.bundle.list_costs import ListCosts
 from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import PlanResult
 from shortlist.core.row_lists import RowLists

@@ -55,14 +55,19 @@ static int score_run(void *shared, int64_t run) {
     return 1;
 }
 
+static void score_layer(const struct exact_rows *layer, const float *context, float *logits, int64_t threads) {
+    struct layer_work work = {layer, context, logits};
+    int64_t runs = (layer->classes + RUN_CLASSES - 1) / RUN_CLASSES;
+    run_parts(&(struct shared_work){score_run, &work, runs}, threads);
+}
+
 static int64_t answer_row_of_layer(const struct request *request, const float *context, int64_t *ids) {
     const struct exact_rows *layer = request->head;
     float *logits = malloc(layer->classes * sizeof *logits);
-    struct layer_work work = {layer, context, logits};
-    int64_t runs = (layer->classes + RUN_CLASSES - 1) / RUN_CLASSES, is_answered = 0;
+    int64_t is_answered = 0;
     if (logits) {
-        run_parts(&(struct shared_work){score_run, &work, runs}, request->threads);
-        is_answered = answer_row_of_logits(context, layer->dim, logits, layer->classes, request->k, ids);
+        score_layer(layer, context, logits, request->threads);
+        is_answered = answer_row_of_logits(request, context, layer->dim, logits, layer->classes, ids);
     }
     free(logits);
     return is_answered;

@@ -64,12 +64,15 @@ static int64_t rank_logits(float *logits, int64_t count, int64_t classes, const 
     return run_parts(&(struct shared_work){rank_dense_row, &work, count}, threads);
 }
 
-static int64_t answer_row_of_logits(const float *context, int64_t dim, const float *logits, int64_t classes, int64_t k,
-                                    int64_t *ids) {
+static int64_t answer_row_of_logits(const struct request *request, const float *context, int64_t dim, float *logits,
+                                    int64_t classes, int64_t *ids) {
+    int64_t k = request->k;
     float *logprobs = (float *)(ids + k), normalizer = NAN;
-    struct dense_work work = {NULL, (float *)logits, logprobs, &normalizer, ids, classes, k};
+    struct dense_work work = {request->lists, logits, logprobs, &normalizer, ids, classes, k};
     int32_t scored = (int32_t)classes;
-    if (!are_finite(context, dim) || !rank_dense_row(&work, 0) || !isfinite(normalizer)) return 0;
+    if (!are_finite(context, dim) || !are_lists(request->lists, 1, classes) || !rank_dense_row(&work, 0) ||
+        !isfinite(normalizer))
+        return 0;
     for (int64_t i = 0; i < k; i++) logprobs[i] -= normalizer;
     memcpy(logprobs + k, &scored, sizeof scored);
     return 1;

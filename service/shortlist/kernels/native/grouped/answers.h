@@ -14,26 +14,13 @@ struct group_answers {
 #define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
 enum { WHOLE = 1, INCOMPLETE = 2 }; /* an answer: kernels/row_answers.py knows it */
 
-/* Whether all of a list's ids [count] are classes, of which the head has `ids`, or padding; NULL is no list. */
-static int are_ids(const int64_t *list, int64_t count, int64_t ids) {
-    int all = 1;
-    for (int64_t i = 0; list && i < count; i++) all &= list[i] >= -1 && list[i] < ids;
-    return all;
-}
-
-/* The same of the lists of `rows` rows. */
-static int are_lists(const struct lists *lists, int64_t rows, int64_t ids) {
-    return are_ids(lists->allow, (lists->allow_step ? rows : 1) * lists->allow_size, ids) &&
-           are_ids(lists->ban, (lists->ban_step ? rows : 1) * lists->ban_size, ids);
-}
-
 /* Finishes the rows `first` to `last` - 1, but for those that are left to exact answers, which are marked; returns 0
  * where another one has no answer. */
 static int finish_or_leave(const struct row_answers *rows, int64_t first, int64_t last) {
     int all = 1;
     for (int64_t row = first; row < last; row++)
         if (rows->risks[row] > SURE_MISS)
-            rows->scored[row] = LEFT_ROW;
+            rows->scored[row] = LEFT_ROW, rows->risks[row] = 0; /* exact answers miss nothing */
         else
             all &= finish_answer(rows, row);
     return all;
@@ -63,7 +50,7 @@ static int64_t answer_rows_of_groups(const struct request *request, const float 
     const struct grouped *head = request->head;
     const struct grouped_search *search = request->search;
     if (!are_finite(contexts, request->rows * head->dim) ||
-        (request->lists && !are_lists(request->lists, request->rows, head->ids)) ||
+        !are_lists(request->lists, request->rows, head->ids) ||
         !open_answers(&answers.rows, request, contexts, search->k, ids))
         return 0;
     struct shared_work work = {answer_part_of_groups, &answers, answers.rows.parts};

@@ -7,8 +7,7 @@
 #include "grouped/scores.h"
 
 enum {
-    DEEP_BANS = 150,          /* of more banned classes in front of a row's best, looks miss more than promised */
-    LEAST_DEEP_BANS = DEEP_BANS * 2 / 3, /* of so many by previews, which see some of them only */
+    MOST_DEEP_BANS = 150,     /* of more banned classes in front of a row's best, looks miss more than promised */
     PROBED_BANS = 8,          /* of a list, whose scores tell whether they can be the row's best classes */
     WANTED_PER_DEPTH = 2,     /* of the best classes by previews, for each that may be deep in bans */
     OPENED_PER_WANTED = 8,    /* classes that are previewed by some columns for each of these */
@@ -36,7 +35,7 @@ INLINE int64_t guess_bans_ahead(int64_t banned, int64_t over, int64_t permitted)
 
 /* Whether bans leave so little of a row's best classes that it is better proved what the others are. */
 INLINE int is_deep(int64_t depth, int64_t k) {
-    return depth > k + DEEP_BANS;
+    return depth > k + MOST_DEEP_BANS;
 }
 
 /* Writes products of a row's context and a few of its bans, spread over the list, to `products` [PROBED_BANS]; returns
@@ -105,18 +104,19 @@ static int64_t part_banned(const struct row_search *row, int64_t count, int64_t 
     return permitted;
 }
 
-/* Whether so many bans are better than the k-th permitted class that no look can pass them, as previews of the row's
- * best groups have it. The groups' scores are there, and what the row's lists forbid. */
+/* Whether so many bans are better than the k-th permitted class that an exact answer takes less time than looks, as
+ * previews of the row's best groups have it, which see two thirds of them. The groups' scores are there, and what the
+ * row's lists forbid. */
 static int are_bans_ahead(const struct row_search *row) {
-    int64_t k = row->search->k, banned;
-    if (!row->lists->ban || row->banned <= DEEP_BANS) return 0;
-    float wanted = WANTED_PER_DEPTH * (k + DEEP_BANS) / find_share(row);
+    int64_t k = row->search->k, deep = row->search->deep_bans, least = deep * 2 / 3, banned;
+    if (!row->lists->ban || row->banned <= deep) return 0;
+    float wanted = WANTED_PER_DEPTH * (k + deep) / find_share(row);
     if (OPENED_PER_WANTED * wanted > row->search->limits[0].opened || !may_be_ahead(row)) return 0;
     int64_t permitted = part_banned(row, preview_best(row, (int64_t)wanted), &banned);
-    if (banned <= LEAST_DEEP_BANS || permitted < k) return banned > LEAST_DEEP_BANS;
+    if (banned <= least || permitted < k) return banned > least;
     score_candidates(row->head, row->steps, row->scratch, permitted);
     float level = find_threshold(row->scratch->values, NULL, permitted, k, 0);
-    return count_reaching(row->scratch->forbidden_values, NULL, banned, level) > LEAST_DEEP_BANS;
+    return count_reaching(row->scratch->forbidden_values, NULL, banned, level) > least;
 }
 
 #endif

@@ -300,6 +300,11 @@ static void score_list(struct row_search *row) {
     *row->answer.odds = -INFINITY;
 }
 
+/* Leaves a row to exact answers before any look. */
+static void leave_row(struct row_search *row) {
+    *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
+}
+
 /* Looks further and further, or at a whole list. A row whose bans are its own best classes is left to others. */
 static void take_looks(struct row_search *row) {
     const struct grouped_search *search = row->search;
@@ -309,16 +314,32 @@ static void take_looks(struct row_search *row) {
         return;
     }
     if (row->lists && search->weights && has_exact(search) && are_bans_ahead(row)) {
-        *row->answer.odds = INFINITY, *row->answer.normalizer = NAN, *row->answer.scored = 0;
+        leave_row(row);
         return;
     }
     for (int64_t look = 0; !take_look(row, look); look++) continue;
+}
+
+/* Whether an exact answer takes less time than most searches of rows with so many bans; kernels/grouped/answers.py
+ * knows which these are, too. */
+static int is_left_unsearched(const struct row_search *row) {
+    const struct grouped_search *search = row->search;
+    const struct lists *lists = row->lists;
+    if (!lists || search->most_bans < 0 || !search->weights || !has_exact(search)) return 0;
+    int64_t bans = lists->ban ? count_bans(row) : 0;
+    if (search->most_bans) return bans > search->most_bans;
+    return bans || lists->marks || find_allow_list(lists, row->number);
 }
 
 /* Searches a row. One of which too few classes were scored exactly gets none. */
 static void search_row(struct row_search *row) {
     const struct grouped_search *search = row->search;
     float *normalizer = row->answer.normalizer;
+    if (is_left_unsearched(row)) {
+        leave_row(row);
+        write_best(row->head, row->scratch, 0, search->k, row->answer.ids, row->answer.logits);
+        return;
+    }
     prepare_row(row);
     row->classes = row->permitted = count_classes(row->head), row->depth = search->k;
     if (row->lists) read_lists(row);

@@ -23,6 +23,7 @@ const struct kernels KERNELS = {
     .bound_rows = bound_rows,
     .rank_logits = rank_logits,
     .answer_row_of_logits = answer_row_of_logits,
+    .score_layer = score_layer,
     .answer_row_of_layer = answer_row_of_layer,
     .mix_rows = mix_rows,
     .mix_rows_by_previews = mix_rows_by_previews,

@@ -1,0 +1,48 @@
+"""From how many bans of a row's own best classes on an exact answer takes less time than looks past them."""
+
+from __future__ import annotations
+
+import numpy as np
+from shortlist.bundle.settings import GroupedSettings, PlanSettings
+from shortlist.core.results import FloatArray, IdArray
+from shortlist.head import CROSSOVER_K, Head
+from shortlist.plans.common.crossover import time_call
+
+BANNED = 1, 5, 10, 20, 50, 100  # of a row's own best classes, that are timed
+TIMED_ROWS, TIMED_CALLS = 24, 3  # of each row the fastest of some calls counts: others were disturbed
+WORTHWHILE_FACTOR = 4  # times as long may an exact answer take as a search that bans of no row's best do not disturb
+
+
+def choose_deep_bans(head: Head, contexts: FloatArray) -> PlanSettings:
+    """The settings of `head`; of a `grouped` one that keeps a promise with limits of bans, timed on contexts [n, d].
+
+    deep_bans: the largest number of `BANNED` up to which the search takes no longer than exact answers; 0 where it does
+    with one ban, as it is where it never does. most_bans: the same number where exact answers take at most
+    `WORTHWHILE_FACTOR` times a search without lists. As they are where nothing answers exactly.
+    """
+    settings, most_k = head.manifest.settings, head.manifest.max_k
+    k, rows = min(CROSSOVER_K, most_k), contexts[:TIMED_ROWS]
+    numbers = [banned for banned in BANNED if banned + k <= most_k]
+    if not isinstance(settings, GroupedSettings) or settings.promise is None or head.exact is None or not numbers:
+        return settings
+    best = head.topk(rows, max(numbers), exact=True).ids
+    times = {banned: time_ways(head, rows, k, best[:, :banned]) for banned in numbers}
+    slow = [banned for banned, (own, exact) in times.items() if exact < own]
+    deep = settings.deep_bans if not slow else max((banned for banned in numbers if banned < slow[0]), default=0)
+    plain, exact = time_ways(head, rows, k, None)
+    most = deep if exact <= WORTHWHILE_FACTOR * plain else None
+    return settings.model_copy(update={"deep_bans": deep, "most_bans": most})
+
+
+def time_ways(head: Head, contexts: FloatArray, k: int, bans: IdArray | None) -> tuple[float, float]:
+    """Seconds that a search and an exact answer take, for contexts [n, d] one at a time, each with its bans [n, m]."""
+
+    def time_way(row: int, *, exact: bool) -> float:
+        ban = None if bans is None else bans[row]
+        return time_call(lambda context: head.topk(context, k, ban=ban, exact=exact), contexts[row : row + 1])
+
+    own, exact = (
+        float(np.mean([min(time_way(row, exact=exact) for _ in range(TIMED_CALLS)) for row in range(len(contexts))]))
+        for exact in (False, True)
+    )
+    return own, exact

@@ -1,0 +1,68 @@
+"""From how many bans on exact answers are taken: by times of both ways, which come from the number of bans here."""
+
+import numpy as np
+import pytest
+from shortlist.bundle.settings import MOST_DEEP_BANS
+from shortlist_exporter.verify import ban_costs
+from shortlist_exporter.verify.ban_costs import BANNED, choose_deep_bans
+
+from tests.support.heads.grouped import promise_contexts
+from tests.support.layers import make_contexts, make_dense, make_head
+
+ROWS = promise_contexts.contexts[-30:]
+
+
+def set_times(monkeypatch, own, exact):
+    """own: number of bans -> seconds of the head's search."""
+
+    def time_ways(head, contexts, k, bans):
+        count = 0 if bans is None else bans.shape[1]
+        best = head.topk(contexts, max(count, 1), exact=True).ids
+        assert bans is None or np.array_equal(bans, best[:, :count])
+        return own(count), exact
+
+    monkeypatch.setattr(ban_costs, "time_ways", time_ways)
+
+
+@pytest.mark.parametrize(
+    ("slower_from", "exact", "deep", "most"),
+    [(1, 3.0, 0, 0), (20, 3.0, 10, 10), (20, 5.0, 10, None), (101, 5.0, MOST_DEEP_BANS, None), (101, 3.0, 150, 150)],
+)
+def test_exact_answers_are_taken_from_where_they_are_the_faster(
+    promise_head, monkeypatch, slower_from, exact, deep, most
+):
+    set_times(monkeypatch, lambda banned: exact + 1 if banned >= slower_from else 1.0, exact)
+    settings = choose_deep_bans(promise_head, ROWS)
+    assert (settings.deep_bans, settings.most_bans) == (deep, most)
+    rest = settings.model_copy(update={"deep_bans": MOST_DEEP_BANS, "most_bans": None})
+    assert rest == promise_head.manifest.settings
+
+
+def test_both_ways_are_timed(promise_head):
+    own, exact = ban_costs.time_ways(promise_head, ROWS[:2], 5, np.zeros((2, 1), np.int64))
+    assert own > 0
+    assert exact > 0
+    assert choose_deep_bans(promise_head, ROWS[:2]).deep_bans in (0, *BANNED, MOST_DEEP_BANS)
+
+
+@pytest.mark.parametrize(
+    "request_", [{"method": "svd"}, {"method": "grouped", "options": {"promise": "0"}}], ids=["other", "no promise"]
+)
+def test_other_heads_keep_their_settings(tmp_path, request_):
+    head = make_head(tmp_path, make_dense(), make_contexts(400), **request_)
+    assert choose_deep_bans(head, make_contexts(9).contexts) is head.manifest.settings
+
+
+def test_a_head_without_a_dense_layer_keeps_its_settings(promise_head, monkeypatch):
+    monkeypatch.setattr(promise_head, "exact", None)
+    assert choose_deep_bans(promise_head, ROWS) is promise_head.manifest.settings
+
+
+@pytest.mark.parametrize("fallback", [True, False])
+def test_an_export_keeps_what_was_chosen(tmp_path, monkeypatch, fallback):
+    """Where dense may answer, so that the bundle has it."""
+    set_times(monkeypatch, lambda banned: 2.0, 1.0)
+    request = {"method": "grouped", "options": {}, "fallback": fallback}
+    head = make_head(tmp_path, make_dense(2003, 20), make_contexts(2000, 20), **request)
+    settings = head.manifest.settings
+    assert (settings.deep_bans, settings.most_bans) == ((0, 0) if fallback else (MOST_DEEP_BANS, None))
