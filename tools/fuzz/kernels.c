@@ -93,8 +93,8 @@ static struct grouped_search make_search(struct grouped_limits *limits, int64_t 
                                    .ban_weights = ban_weights,
                                    .free_looks = pick(1, 3), .list_looks = pick(1, 3),
                                    .k = pick(1, classes < 9 ? classes : 9), .fitted = pick(1, 200),
-                                   .most_listed = pick(0, 300), .deep_bans = pick(0, 1) ? 150 : pick(0, 20),
-                                   .most_bans = pick(-4, 20),
+                                   .most_listed = pick(0, 300),
+                                   .deep_bans = pick(0, 1) ? 150 : pick(0, 20), .most_bans = pick(-4, 20),
                                    .bar = pick_float(), .doubt_bar = pick_float()};
 }
 

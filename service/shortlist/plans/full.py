@@ -29,10 +29,8 @@ class FullPlan(Plan):
         self.path, self.device, self.threads = bundle.graph(self.role), device, threads
         self.single = Graph(self.path, device, threads, prepack=False, fixed=True)
         self.ranking = CompiledRanking.open(threads)
-        is_layer = self.role == FullPlan.role and device == "cpu"
-        self.layer = (
-            CompiledLayer.open(bundle, threads) if is_layer else None
-        )  # for single rows, where it is the faster
+        has_layer = self.role == FullPlan.role and device == "cpu"  # for single rows, where it is the faster
+        self.layer = CompiledLayer.open(bundle, threads) if has_layer else None
 
     @cached_property
     def many(self) -> Graph:

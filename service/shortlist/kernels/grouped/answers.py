@@ -111,9 +111,12 @@ class GroupAnswers(ManyRowAnswers):
         if self.find_request(k) is None:
             return None
         banned = take_list(ban, MAX_BANS, self.classes)
-        if not self.plan.searches_marks(k, members.count) or (banned is None) != (ban is None):
-            return self.answer_listed(contexts, k, members.legal, ban)
-        return self.search_marked(contexts, k, members, banned)
+        if (banned is None) != (ban is None):
+            return None
+        if self.plan.searches_marks(k, members.count):
+            return self.search_marked(contexts, k, members, banned)
+        lists = restrict_to_members(ClassFilter(ban=banned), members)  # as the long way has them
+        return answer_rows(self, contexts, k, lists.allow, lists.ban, None)
 
     def search_marked(self, contexts: npt.ArrayLike, k: int, members: Members, banned: IdArray | None) -> Answer | None:
         """The answers of rows that get `members`, which are marked, without those `banned` [1, m]."""

@@ -76,8 +76,8 @@ class Search(NamedTuple):
     doubt_bar: log-odds over which a row gets INFINITY for them after the last look, since it should be answered
     exactly; inf where nothing can. list_doubt_bar: the same of rows whose lists forbid more than next to nothing.
     most_listed: of so few permitted classes all are scored. opened_per_depth: classes that a later look opens for each
-    banned one in front of a row's best. deep_bans: of more of these an exact answer takes less time than
-    looks. most_bans: of more bans, wherever they are, most rows are answered exactly; 0: of any lists; None: of none.
+    banned one in front of a row's best. deep_bans: of more of these an exact answer takes less time than looks.
+    most_bans: with more bans, wherever they are, a row is answered exactly; 0: with any lists; None: with none.
     """
 
     looks: tuple[Look, ...]

@@ -76,10 +76,10 @@ enum { EFFORT_FEATURES = 14 };
  * of these. ban_weights: [looks, EFFORT_FEATURES + 1], the same of rows of whose own best classes bans forbid some,
  * where it states more, or NULL; these take as many looks as rows without lists. fitted: the number of candidates
  * beside which the tail was fitted. most_listed: of so few permitted classes all are scored. deep_bans: of more banned
- * classes in front of a row's best, an exact answer takes less time than looks; most_bans: of more wherever they are,
- * 0: of any lists, -1: of no number of bans. bar: the log-odds over which the next look is taken. doubt_bar: those over
- * which a row should be answered exactly after the last, INFINITY where nothing can; list_doubt_bar: the same of rows
- * with lists. */
+ * classes in front of a row's best, an exact answer takes less time than looks; most_bans: of more bans wherever they
+ * are, 0: of any lists, -1: of no number of bans. bar: the log-odds over which the next look is taken. doubt_bar: those
+ * over which a row should be answered exactly after the last, INFINITY where nothing can; list_doubt_bar: the same of
+ * rows with lists. */
 struct grouped_search {
     const struct grouped_limits *limits;
     const float *weights, *list_weights, *ban_weights;
@@ -253,7 +253,7 @@ struct kernels {
                            int64_t last);
 
     /* The whole answers of rows by a `struct grouped` and a `struct grouped_search`, as `answer_rows_of_sets` writes
-     * them, and behind it risks [rows] float32, as of `search_rows`; none, too, where a list holds an id that is
+     * them, and risks [rows] float32 behind it, as of `search_rows`; none, too, where a list holds an id that is
      * neither -1 nor of a class. A row that should be answered exactly has -1 for its number of scored classes, a risk
      * of 0, and nothing else that means something. */
     int64_t (*answer_rows_of_groups)(const struct request *request, const float *contexts, int64_t *ids);

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from shortlist.core.filters import Members
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 from shortlist.kernels.lists import take_list
@@ -29,6 +30,7 @@ SHARED = {
     "both": {"allow": np.arange(0, CLASSES, 2), "ban": [0, 2, 4]},
     "none is left": {"allow": [1, 2], "ban": [2, 1]},
 }
+WITHIN = {"half": 1000, "most": 1990, "all": 2001}  # of each 2,001 classes
 WRONG = {
     "no class": [CLASSES],
     "true among numbers": [1, True],
@@ -37,11 +39,11 @@ WRONG = {
 }
 
 
-def answer(head, monkeypatch, *, long_way, rows=ROWS, **lists):
+def answer(head, monkeypatch, *, long_way, rows=ROWS, k=K, **lists):
     with monkeypatch.context() as patched:
         if long_way:
             patched.setattr(head, "row_answers", None)
-        return head.topk(rows, K, risk=True, **lists)
+        return head.topk(rows, k, risk=True, **lists)
 
 
 def limit_bans(head, **limits):
@@ -86,6 +88,22 @@ def test_bans_of_each_row_say_whether_it_is_answered_exactly(promise_head):
     assert (scored == CLASSES).tolist() == [False, True] * 4
     alone = [head.topk(row, K, ban=each) for row, each in zip(ROWS[:, None], bans, strict=True)]
     np.testing.assert_array_equal(head.topk(ROWS, K, ban=bans).ids, np.concatenate([top.ids for top in alone]))
+
+
+@pytest.mark.parametrize("most", [None, 10])
+@pytest.mark.parametrize("within", ["half", "most", "all"])
+@pytest.mark.parametrize("lists", [{}, {"ban": BEST[:3]}], ids=["no bans", "bans"])
+def test_sets_that_are_not_marked_are_answered_as_by_the_long_way(promise_head, monkeypatch, most, within, lists):
+    """Which takes a set of more than half of all classes for a ban list of the others."""
+    head, members = limit_bans(promise_head, most_bans=most), Members(np.arange(CLASSES) % 2001 < WITHIN[within])
+    assert not head.plan.searches_marks(K, members.count)
+    monkeypatch.setattr(head.sets, "find", lambda within, without: members)
+    for k in (K, 100):
+        assert head.row_answers.answer_marked(ROWS[:1], k, members, lists.get("ban")) is not None
+        top, wanted = (answer(head, monkeypatch, long_way=way, k=k, within=within, **lists) for way in (False, True))
+        np.testing.assert_array_equal(top.ids, wanted.ids)
+        np.testing.assert_array_equal(top.scored, wanted.scored)
+        np.testing.assert_array_equal(top.risk, wanted.risk)
 
 
 def test_searches_that_go_less_far_state_no_risk(promise_head):
