@@ -95,7 +95,9 @@ static struct grouped_search make_search(struct grouped_limits *limits, int64_t 
                                    .k = pick(1, classes < 9 ? classes : 9), .fitted = pick(1, 200),
                                    .most_listed = pick(0, 300),
                                    .deep_bans = pick(0, 1) ? 150 : pick(0, 20), .most_bans = pick(-4, 20),
-                                   .bar = pick_float(), .doubt_bar = pick_float()};
+                                   .opened_per_depth = pick(0, 1000), .bar = pick_float(),
+                                   .doubt_bar = pick(0, 3) ? pick_float() : INFINITY,
+                                   .list_doubt_bar = pick(0, 3) ? pick_float() : INFINITY};
 }
 
 static int fuzz_grouped(const struct kernels *fast, const struct kernels *plain) {
