@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.settings import SETTINGS
 from shortlist.cli.dispatch import COMMANDS
 from shortlist.core.extras import require
 from shortlist.server.app import create_app
@@ -142,3 +143,20 @@ def test_http_lists_every_route(small_repository):
 def test_bundle_format_lists_every_field():
     page = section("bundle-format.md", "Manifest")
     assert {name for name in Manifest.model_fields if f"`{name}`" not in page} == set()
+
+
+def test_bundle_format_lists_every_setting():
+    rows = {
+        row["plan"].strip("`"): row["settings"]
+        for table in tables((DOCS / "bundle-format.md").read_text("utf-8"))
+        for row in table
+        if "settings" in row
+    }
+    missing = [
+        f"{plan}: {name}"
+        for plan, kind in SETTINGS.items()
+        if plan != "mixture"
+        for name in kind.model_fields
+        if f"`{name}`" not in rows[plan]
+    ]
+    assert missing == []

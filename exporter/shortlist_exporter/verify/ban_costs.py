@@ -16,14 +16,16 @@ WORTHWHILE_FACTOR = 4  # times as long may an exact answer take as a search that
 def choose_deep_bans(head: Head, contexts: FloatArray) -> PlanSettings:
     """The settings of `head`; of a `grouped` one that keeps a promise with limits of bans, timed on contexts [n, d].
 
-    deep_bans: the largest number of `BANNED` up to which the search takes no longer than exact answers; 0 where it does
-    with one ban, as it is where it never does. most_bans: the same number where exact answers take at most
-    `WORTHWHILE_FACTOR` times a search without lists. As they are where nothing answers exactly.
+    deep_bans: the largest number of `BANNED` up to which the search takes no longer than exact answers; 0 where one ban
+    makes it take longer, and as it is where none of them does. most_bans: the same number where exact answers take at
+    most `WORTHWHILE_FACTOR` times a search without lists, else None. Both are as they are where nothing answers
+    exactly, and where there are no loops to time.
     """
     settings, most_k = head.manifest.settings, head.manifest.max_k
     k, rows = min(CROSSOVER_K, most_k), contexts[:TIMED_ROWS]
     numbers = [banned for banned in BANNED if banned + k <= most_k]
-    if not isinstance(settings, GroupedSettings) or settings.promise is None or head.exact is None or not numbers:
+    answers_both = head.kernels is not None and head.exact is not None
+    if not isinstance(settings, GroupedSettings) or settings.promise is None or not answers_both or not numbers:
         return settings
     best = head.topk(rows, max(numbers), exact=True).ids
     times = {banned: time_ways(head, rows, k, best[:, :banned]) for banned in numbers}

@@ -53,8 +53,11 @@ def test_other_heads_keep_their_settings(tmp_path, request_):
     assert choose_deep_bans(head, make_contexts(9).contexts) is head.manifest.settings
 
 
-def test_a_head_without_a_dense_layer_keeps_its_settings(promise_head, monkeypatch):
-    monkeypatch.setattr(promise_head, "exact", None)
+@pytest.mark.parametrize("missing", ["exact", "kernels"])
+def test_a_head_without_a_dense_layer_or_loops_keeps_its_settings(promise_head, missing, monkeypatch):
+    """Graphs take other times than the loops of the machine that serves."""
+    set_times(monkeypatch, lambda banned: 2.0, 1.0)
+    monkeypatch.setattr(promise_head, missing, None)
     assert choose_deep_bans(promise_head, ROWS) is promise_head.manifest.settings
 
 
