@@ -84,9 +84,10 @@ class GroupAnswers(ManyRowAnswers):
             return None
         if (allowed is None) != (allow is None):
             return self.answer_long_list(contexts, k, allow, banned)
-        if self.is_left(allowed, banned) and (answers := self.plan.exact_answers) is not None:
-            return answers.answer_listed(contexts, k, allowed, banned)
-        lists = make_struct(allowed, banned)
+        answers = self.plan.exact_answers if self.is_left(allowed, banned) else None
+        if answers is not None and (answer := answers.answer_listed(contexts, k, allowed, banned)) is not None:
+            return answer
+        lists = make_struct(allowed, banned)  # of several rows loops leave one after the other
         return self.ask(request.with_lists(lists), contexts, lambda: ClassFilter(allowed, banned))
 
     def is_left(self, allowed: IdArray | None, banned: IdArray | None) -> bool:

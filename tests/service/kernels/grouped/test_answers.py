@@ -81,6 +81,13 @@ def test_rows_with_many_bans_are_answered_exactly_by_each_way(promise_head, most
             np.testing.assert_array_equal(top.ids, exact.ids)
 
 
+def test_rows_that_share_many_bans_need_no_long_way(promise_head, monkeypatch):
+    head, bans = limit_bans(promise_head, most_bans=2), np.array([3, 4, 5])
+    ids, _, scored = head.row_answers.answer_listed(ROWS, K, None, bans)
+    np.testing.assert_array_equal(ids, answer(head, monkeypatch, long_way=True, ban=bans).ids)
+    assert (scored == CLASSES).all()
+
+
 def test_bans_of_each_row_say_whether_it_is_answered_exactly(promise_head):
     head = limit_bans(promise_head, most_bans=2)
     bans = [[3, 4], [3, 4, 5], [], [5, 6, 7, 8]] * 2
