@@ -35,6 +35,7 @@ from shortlist.plans.common.base import (
     write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
+from shortlist.plans.common.list_ways import mark_shared_list
 from shortlist.plans.common.normalizer import cover_also, limit_rest, log_sum_exp
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, mark_best
 from shortlist.plans.common.wide_search import WideSearch
@@ -122,6 +123,8 @@ class GroupedPlan(Plan):
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best; `scored` is the number of candidates, under V unless all of them are scored exactly."""
         if self.compiled is not None and k <= MAX_GROUPED_K:
+            if class_filter.is_plain:
+                class_filter = mark_shared_list(self, self.classes, k, class_filter)
             marked = class_filter.count_marked()
             if not self.searches_marks(k, marked):
                 class_filter, marked = class_filter.without_marks(), 0

@@ -65,7 +65,7 @@ class ListWays:
 
     def topk(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best permitted classes of `contexts` [B, d], as the plan's own `topk` gives them."""
-        class_filter = self.mark_long_list(k, class_filter)
+        class_filter = mark_shared_list(self.plan, self.classes, k, class_filter)
         ways = self.choose_ways(len(contexts), k, class_filter)
         if len(contexts) and (ways == ways[0]).all():
             return self.answer(int(ways[0]), contexts, k, class_filter)
@@ -131,19 +131,6 @@ class ListWays:
                 ids = drop_ids(ids, banned)
             yield ids
 
-    def mark_long_list(self, k: int, class_filter: ClassFilter) -> ClassFilter:
-        """The filter with marks beside a long allow list that all rows share, where the plan searches those."""
-        shared = find_shared_list(class_filter.allow)
-        if class_filter.permitted is not None or shared is None or not self.plan.searches_marks(k, shared.size):
-            return class_filter
-        marks = mark_long_list(shared, self.classes)
-        if marks is None:
-            return class_filter
-        ids = marks.nonzero()[0]  # each once: how many there are says how to search
-        return replace(
-            class_filter, allow=ids[None], permitted=marks if self.plan.searches_marks(k, ids.size) else None
-        )
-
     # the choice
 
     def choose_ways(self, rows: int, k: int, class_filter: ClassFilter) -> IdArray:
@@ -187,6 +174,18 @@ class ListWays:
         if self.costs.exact is not None and self.plan.find_exact(k) is not None:
             ways[EXACT] = self.costs.exact
         return ways
+
+
+def mark_shared_list(plan: Plan, classes: int, k: int, class_filter: ClassFilter) -> ClassFilter:
+    """The filter with marks beside a long allow list that all rows share, where `plan` searches those."""
+    shared = find_shared_list(class_filter.allow)
+    if class_filter.permitted is not None or shared is None or not plan.searches_marks(k, shared.size):
+        return class_filter
+    marks = mark_long_list(shared, classes)
+    if marks is None:
+        return class_filter
+    ids = marks.nonzero()[0]  # each once: how many there are says how to search
+    return replace(class_filter, allow=ids[None], permitted=marks if plan.searches_marks(k, ids.size) else None)
 
 
 def find_shared_list(lists: Lists | None) -> IdArray | IntArray | None:

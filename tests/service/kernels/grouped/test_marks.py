@@ -75,18 +75,24 @@ def test_a_long_list_of_ids_gets_what_a_named_set_of_them_does(marked_head, name
         np.testing.assert_array_equal(top.logprobs, wanted.logprobs)
 
 
+@pytest.mark.parametrize("has_ways", [True, False])
 @pytest.mark.parametrize("name", SETS)
-def test_a_long_list_gets_the_same_answer_with_its_risk_and_without(marked_head, name, monkeypatch):
-    """Whole answers, and the ways of heads with many classes; also where ids are repeated, or in a table."""
+def test_a_long_list_gets_the_same_answer_the_long_way(marked_head, name, has_ways, monkeypatch):
+    """By the ways of heads with many classes, and of others without; also where ids are repeated, or in a table."""
     ways = ListWays(marked_head.plan, marked_head.rows, CLASSES, guess_costs(ROWS.shape[1]))
-    monkeypatch.setattr(marked_head, "ways", ways)
-    ids = SETS[name].nonzero()[0]
+    monkeypatch.setattr(marked_head, "ways", ways if has_ways else None)
+    ids, answers = SETS[name].nonzero()[0], marked_head.row_answers
     for k in (1, K):
         for allow in (ids, np.repeat(ids[:1990], 2), np.repeat(ids[:30], 100), RowLists.from_lists([ids])):
-            plain, told = (marked_head.topk(ROWS, k, allow=allow, risk=risk) for risk in (False, True))
-            np.testing.assert_array_equal(plain.ids, told.ids)
-            np.testing.assert_array_equal(plain.scored, told.scored)
-            np.testing.assert_allclose(plain.logprobs, told.logprobs, atol=1e-5)
+            tops = []
+            for each in (answers, None):
+                monkeypatch.setattr(marked_head, "row_answers", each)
+                tops.append(marked_head.topk(ROWS, k, allow=allow, risk=True))
+            at_once, told = tops
+            np.testing.assert_array_equal(at_once.ids, told.ids)
+            np.testing.assert_array_equal(at_once.scored, told.scored)
+            np.testing.assert_array_equal(at_once.risk, told.risk)
+            np.testing.assert_allclose(at_once.logprobs, told.logprobs, atol=1e-5)
 
 
 def test_a_long_list_with_padding_or_of_no_class_is_left_to_others(marked_head):

@@ -1,6 +1,7 @@
 """Each way gives the answers of the plan's own search, of a plan that is exact."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,15 @@ from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import PlanResult
 from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.base import Plan, take_best
-from shortlist.plans.common.list_ways import EXACT, LISTED, OWN, ListWays, count_asked, search_free_rows_apart
+from shortlist.plans.common.list_ways import (
+    EXACT,
+    LISTED,
+    OWN,
+    ListWays,
+    count_asked,
+    mark_shared_list,
+    search_free_rows_apart,
+)
 from shortlist.plans.common.normalizer import log_sum_exp
 
 CLASSES, DIM, K = 70_000, 8, 10
@@ -110,12 +119,13 @@ def test_asking_for_more_spares_the_search_with_lists():
 
 def test_a_long_list_that_all_rows_share_is_marked_where_marks_are_searched(monkeypatch):
     ways, lists = make_ways(asked=CHEAP), ClassFilter(allow=choose(0.1)[None])
-    assert ways.mark_long_list(K, lists) is lists
+    mark = partial(mark_shared_list, ways.plan, CLASSES, K)
+    assert mark(lists) is lists
     monkeypatch.setattr(ways.plan, "searches_marks", lambda k, permitted: permitted > 100)
-    assert ways.mark_long_list(K, lists).permitted.nonzero()[0].tolist() == lists.allow[0].tolist()
+    assert mark(lists).permitted.nonzero()[0].tolist() == lists.allow[0].tolist()
     for other in (ClassFilter(allow=np.arange(50)[None]), ClassFilter(allow=np.append(choose(0.1), -1)[None])):
-        assert ways.mark_long_list(K, other) is other, "short, or padded"
-    assert set(ways.choose_ways(4, K, ways.mark_long_list(K, lists))) == {OWN}
+        assert mark(other) is other, "short, or padded"
+    assert set(ways.choose_ways(4, K, mark(lists))) == {OWN}
 
 
 def test_a_row_takes_its_way_whatever_the_others_do():
