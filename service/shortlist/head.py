@@ -32,7 +32,7 @@ from shortlist.plans.common.base import (
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
-from shortlist.plans.common.list_ways import ListWays, search_free_rows_apart
+from shortlist.plans.common.list_ways import ListWays, search_free_rows_apart, search_long_lists_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, make_scored_topk, make_topk
 from shortlist.plans.registry import CertifiedPlan, FullPlan, open_plan, open_proofs
 from shortlist.runtime.devices import resolve_device
@@ -277,6 +277,7 @@ class Head(SampledHead):
         """The same of rows that all have lists, or none."""
         try:
             search = plan.topk if self.ways is None else self.ways.choose_search(plan, class_filter)
+            search = partial(search_long_lists_apart, search, plan)
             if 0 < len(contexts) <= plan.max_rows():
                 return search(contexts, k, class_filter)
             return run_by_chunks(lambda rows, part: search(rows, k, part), contexts, class_filter, plan.max_rows())

@@ -188,11 +188,45 @@ def mark_shared_list(plan: Plan, classes: int, k: int, class_filter: ClassFilter
     return replace(class_filter, allow=ids[None], permitted=marks if plan.searches_marks(k, ids.size) else None)
 
 
+def search_long_lists_apart(
+    search: Search, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter
+) -> PlanResult:
+    """`search` of each row by itself whose long allow list is its own and that `plan` searches by marks, and of others.
+
+    So no answer depends on whether the rows beside it have the same list.
+    """
+    long = find_long_lists(plan, k, class_filter, len(contexts))
+    if not long:
+        return search(contexts, k, class_filter)
+    result, others = empty_result(len(contexts), k), np.setdiff1d(np.arange(len(contexts)), list(long))
+    for row, ids in long.items():
+        lists = replace(class_filter.slice_rows(row, row + 1), allow=ids[None])
+        result.put([row], search(contexts[row : row + 1], k, lists))
+    if others.size:
+        result.put(others, search(contexts[others], k, class_filter.take(others)))
+    return result
+
+
+def find_long_lists(plan: Plan, k: int, class_filter: ClassFilter, rows: int) -> dict[int, IdArray]:
+    """The allow lists [m] of those rows, by row; none where all rows have one list."""
+    allow = class_filter.allow
+    if allow is None or class_filter.permitted is not None or not class_filter.is_plain:
+        return {}
+    if find_shared_list(allow) is not None:
+        return {}
+    if (allow.count_longest() if isinstance(allow, RowLists) else allow.shape[1]) <= plan.most_listed:
+        return {}
+    lists = ((row, class_filter.allow_list(row)) for row in range(rows))
+    return {
+        row: np.asarray(ids, np.int64) for row, ids in lists if ids is not None and plan.searches_marks(k, ids.size)
+    }
+
+
 def find_shared_list(lists: Lists | None) -> IdArray | IntArray | None:
     """The ids [m] of the one list of all rows, with its padding; None of other lists."""
-    if lists is None or len(lists) != 1:
-        return None
-    return lists.get_row(0) if isinstance(lists, RowLists) else lists[0]
+    if isinstance(lists, RowLists):
+        return lists.get_row(0) if len(lists) and lists.is_shared() else None
+    return None if lists is None or len(lists) != 1 else lists[0]
 
 
 def search_free_rows_apart(search: Search, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:

@@ -95,6 +95,25 @@ def test_a_long_list_gets_the_same_answer_the_long_way(marked_head, name, has_wa
             np.testing.assert_allclose(at_once.logprobs, told.logprobs, atol=1e-5)
 
 
+@pytest.mark.parametrize("has_ways", [True, False])
+@pytest.mark.parametrize("kind", ["lists", "a table", "one of all in a table"])
+def test_a_row_with_a_long_list_is_answered_as_beside_any_other(marked_head, has_ways, kind, monkeypatch):
+    """Beside longer lists, short ones, and rows without a list."""
+    ways = ListWays(marked_head.plan, marked_head.rows, CLASSES, guess_costs(ROWS.shape[1]))
+    monkeypatch.setattr(marked_head, "ways", ways if has_ways else None)
+    lists = [SETS[name].nonzero()[0] for name in SETS] + [np.arange(9)]
+    table = RowLists.from_lists(lists, [0, 1, 2, 3, 4, 5, -1] if kind == "a table" else [1] * 6)
+    allow = [ids.tolist() for ids in lists] if kind == "lists" else table
+    rows = ROWS[: len(allow)]
+    together = marked_head.topk(rows, K, allow=allow, ban=[3], risk=True)
+    for row, context in enumerate(rows):
+        own = lists[row] if kind == "lists" else table.get_row(row)
+        alone = marked_head.topk(context[None], K, allow=own, ban=[3], risk=True)
+        np.testing.assert_array_equal(together.ids[row], alone.ids[0])
+        np.testing.assert_array_equal(together.scored[row], alone.scored[0])
+        np.testing.assert_array_equal(together.risk[row], alone.risk[0])
+
+
 def test_a_long_list_with_padding_or_of_no_class_is_left_to_others(marked_head):
     ids = SETS["a half"].nonzero()[0]
     padded = np.append(ids, NO_CLASS)
