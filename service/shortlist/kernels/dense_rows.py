@@ -92,7 +92,7 @@ class CompiledLayer:
         return logits
 
     def share(self, call: Callable[[int], Result]) -> Result:
-        """`call` with as many threads as are worth waking for the layer's products."""
+        """Call `call` with as many threads as are worth waking for the layer's products, and return what it does."""
         if self.threaded_runs.threads == 1:
             return call(1)
         threads, start = self.threaded_runs.count_threads(self.runs), perf_counter()
@@ -112,7 +112,7 @@ class DenseRowAnswers(RowAnswers):
         self.score, self.classes = score, classes
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
-        """Write the best permitted classes to `memory`; 0 for a context that is not finite."""
+        """Write the best permitted classes to `memory`; 0 for a context that is not finite, or an id of no class."""
         context, logits = point_at(contexts), self.score(contexts)
         arguments = context, self.dim, point_at(logits), self.classes, point_at(memory)
         is_answered: int = self.function(request, *arguments)

@@ -112,7 +112,7 @@ class RowAnswers:
         return request
 
     def read_risk(self, answer: Answer) -> FloatArray:
-        """The risk [B] of an answer, as `TopK` promises it, of those that state it."""
+        """The risk [B] of an answer, as `TopK` promises it; only where `states_risk`."""
         raise NotImplementedError
 
     def find_promise(self, k: int) -> float | None:

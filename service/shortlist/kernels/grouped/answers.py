@@ -92,9 +92,10 @@ class GroupAnswers(ManyRowAnswers):
 
     def is_left(self, allowed: IdArray | None, banned: IdArray | None) -> bool:
         """Whether the loops leave a row with these lists to exact answers before any look."""
-        most, bans = self.plan.settings.most_bans, 0 if banned is None else np.count_nonzero(banned >= 0)
+        most = self.plan.settings.most_bans
         if most is None or self.plan.settings.promise is None:
             return False
+        bans = 0 if banned is None else np.count_nonzero(banned >= 0)
         return bool(bans > most or (most == 0 and allowed is not None))
 
     def answer_long_list(
