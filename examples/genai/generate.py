@@ -8,12 +8,14 @@ MODEL is a folder that `examples.genai.model` made, BUNDLE a head of the same mo
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime_genai
 import shortlist
+from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.integrations.onnxruntime_genai import HeadGenerator
 
@@ -42,7 +44,17 @@ def continue_texts(
     return [[int(token) for token in generator.get_sequence(row)] for row in range(len(tokens))]
 
 
-def main() -> None:
+def continue_prompt(args: argparse.Namespace) -> str:
+    """The prompt and what follows it; raises ShortlistError, and RuntimeError of onnxruntime-genai."""
+    model = onnxruntime_genai.Model(str(args.model))
+    tokenizer, head = onnxruntime_genai.Tokenizer(model), shortlist.load(args.bundle)
+    tokens = tokenizer.encode(args.prompt)[None]
+    texts = continue_texts(model, head, tokens, args.beams, args.length, exact=args.exact)
+    return str(tokenizer.decode(np.array(texts[0], np.int32)))
+
+
+def main() -> int:
+    """Print the text; 1 with one sentence where something fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="folder that examples.genai.model made")
     parser.add_argument("bundle", type=Path, help="folder of the head")
@@ -51,12 +63,13 @@ def main() -> None:
     parser.add_argument("--beams", type=int, default=1, help="of the search; 1 is greedy (default: %(default)s)")
     parser.add_argument("--exact", action="store_true", help="ask the head for exact answers")
     args = parser.parse_args()
-    model = onnxruntime_genai.Model(str(args.model))
-    tokenizer, head = onnxruntime_genai.Tokenizer(model), shortlist.load(args.bundle)
-    tokens = tokenizer.encode(args.prompt)[None]
-    texts = continue_texts(model, head, tokens, args.beams, args.length, exact=args.exact)
-    print(tokenizer.decode(np.array(texts[0], np.int32)))
+    try:
+        print(continue_prompt(args))
+    except (ShortlistError, RuntimeError) as error:
+        print(f"genai: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
