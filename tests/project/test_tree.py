@@ -41,6 +41,7 @@ FORBIDDEN_IMPORTS = {
 BRIDGES = {
     "service/shortlist/integrations/transformers.py": {"torch"},
     "service/shortlist/integrations/lazy_scores.py": {"torch"},  # imported by the former alone
+    "service/shortlist/integrations/draws.py": {"torch"},  # likewise
 }
 # A folder of somebody's machine at the start of a path.
 ABSOLUTE = re.compile(r"(?<![\w./~-])/(?:home|Users|root|work)/\w")

@@ -1,15 +1,17 @@
 """A head in the place of the output layer of a model of transformers, so that `model.generate` goes on with it.
 
-The output layer is replaced by one that keeps the hidden states of the last position and multiplies nothing. After the
-model's `forward`, a hook puts log-probabilities of the head into its output. They are those of the k best classes, and
-for each other class an equal share of the probability that is left over: log-softmax of them is itself, so that beam
-search and processors of logits do not normalise over the shortlist alone. What a model does to its logits after its
-output layer, a scale or a soft-cap, is part of the head and happens to nothing else.
+The output layer's `forward` is replaced by one that keeps the hidden states and multiplies nothing; its weights stay
+where they are, since the model may be saved or cast. After the model's `forward`, a hook puts log-probabilities of the
+head into its output. They are those of the k best classes, and for each other class an equal share of the probability
+that is left over: log-softmax of them is itself, so that beam search and processors of logits do not normalise over the
+shortlist alone. What a model does to its logits after its output layer, a scale or a soft-cap, is part of the head and
+happens to nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -18,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shortlist.core.checks import parse_whole_number
 from shortlist.core.results import BoolArray, FloatArray, IdArray
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
 
+from .draws import Draws, check_options, count_tokens
 from .lazy_scores import Rows, make_scores
 from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, share_rest
 
@@ -43,89 +45,57 @@ class Options:
     draws: Draws | None = None
 
 
-@dataclass(frozen=True)
-class Draws:
-    """How `generate` draws: each token exactly from the softmax, by noise that is a function of its seed and position.
+class Step(threading.local):
+    """What `forward` is at in the thread that called it: several may generate with one model.
 
-    seed: of row 0; each further row of the batch has the next one; or a sequence of one a row, which makes a row's text
-    the same in every batch. The position of a token is how many tokens come before it, padding apart; of a model with
-    an encoder, those of the decoder. The rest is as of `Head.sample`. No processor of `generate` may forbid tokens: it
-    would forbid the one drawn, too, and leave none.
+    states: [B, T, d] that the output layer got. positions: how many last ones are wanted. lengths: of each row in
+    tokens [B], for draws. memory: what its scores are written to.
     """
 
-    seed: int | Sequence[int]
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
+    states: Tensor | None = None
+    positions = 1
+    lengths: npt.NDArray[np.int64] | None = None
 
-    def list_seeds(self, rows: int) -> list[int]:
-        """A seed for each of `rows` rows; raises BadInput where there are more or fewer."""
-        if np.ndim(self.seed) == 0:
-            first = parse_whole_number("seed", self.seed)
-            return [first + row for row in range(rows)]
-        seeds = [parse_whole_number("seed", seed) for seed in self.seed]  # type: ignore[union-attr]
-        if len(seeds) != rows:
-            raise BadInput(f"draws have {len(seeds)} seeds for {rows} rows: give one seed, or one for each row")
-        return seeds
-
-
-class HiddenStates(torch.nn.Module):
-    """In the place of an output layer: keeps the hidden states [B, T, d] and returns numbers [B, T, 1] of no meaning.
-
-    weight: the output layer's own, which models look at for its dtype and device.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        super().__init__()
-        self.weight_of_layer = [weight]  # in a list it is no parameter of this module
-        self.states: Tensor | None = None
-
-    @property
-    def weight(self) -> Tensor:
-        """[V, d]."""
-        return self.weight_of_layer[0]
-
-    def forward(self, states: Tensor) -> Tensor:
-        self.states = states
-        return states[..., :1]
+    def __init__(self, padded: BoolArray) -> None:
+        """Called in each thread. padded: [V], the rows that are no class."""
+        self.memory = ScoreMemory(padded)
 
 
 class Bridge:
-    """A head in a model: what stood in its place, and the hooks that are taken away again."""
+    """A head in a model: the methods in whose place it stands, and the hooks that are taken away again."""
 
     def __init__(self, model: Any, head: Head, options: Options, padded: BoolArray) -> None:
         """Take the place of the output layer. padded: [V], the rows that are no class."""
         self.model, self.head, self.options = model, head, options
-        self.layer, self.positions = model.get_output_embeddings(), 1
-        self.lengths: npt.NDArray[np.int64] | None = None
-        self.states = HiddenStates(self.layer.weight)
-        self.classes = int(np.count_nonzero(~padded))
-        self.memory = ScoreMemory(padded)
-        model.set_output_embeddings(self.states)
-        self.hooks = [
-            model.register_forward_pre_hook(self.read_arguments, with_kwargs=True),
-            model.register_forward_hook(self.replace_logits),
+        self.classes, self.step = int(np.count_nonzero(~padded)), Step(padded)
+        self.undo = [
+            replace_method(model.get_output_embeddings(), "forward", self.keep_states),
+            model.register_forward_pre_hook(self.read_arguments, with_kwargs=True).remove,
+            model.register_forward_hook(self.replace_logits).remove,
         ]
         if options.draws is not None:
-            self.generate, self.replaced = model.generate, {k: v for k, v in vars(model).items() if k == "generate"}
-            model.generate = self.generate_without_beams
+            self.generate = model.generate
+            self.undo.append(replace_method(model, "generate", self.generate_by_draws))
+
+    @property
+    def memory(self) -> ScoreMemory:
+        """Of the scores of this thread."""
+        return self.step.memory
 
     def close(self) -> None:
         """Put the output layer back."""
-        for hook in self.hooks:
-            hook.remove()
-        self.model.set_output_embeddings(self.layer)
-        if self.options.draws is not None:
-            del self.model.generate
-            vars(self.model).update(self.replaced)
+        for undo in self.undo:
+            undo()
 
-    def generate_without_beams(self, *args: Any, **arguments: Any) -> Any:
-        """What `model.generate` is while tokens are drawn: `forward` is not told of beams; raises BadInput."""
-        beams = count_beams(self.model, args, arguments)
-        if beams > 1:
-            raise BadInput(
-                f"draws are of one text a row, not of {beams} beams: give num_beams=1, or attach without draws"
-            )
+    def keep_states(self, states: Tensor) -> Tensor:
+        """In the place of the output layer: hidden states [B, T, d] -> numbers [B, T, 1] of no meaning."""
+        self.step.states = states
+        return states[..., :1]
+
+    def generate_by_draws(self, *args: Any, **arguments: Any) -> Any:
+        """What `model.generate` is while tokens are drawn: `forward` is not told of its options; raises BadInput."""
+        given = arguments.get("generation_config", args[1] if len(args) > 1 else None)
+        check_options([arguments, *(vars(each) for each in (given, self.model.generation_config) if each is not None)])
         return self.generate(*args, **arguments)
 
     def read_arguments(self, model: Any, args: Any, arguments: dict[str, Any]) -> None:
@@ -133,17 +103,17 @@ class Bridge:
         if arguments.get("labels") is not None:
             raise BadInput("a model with a head attached computes no loss: call detach(model) before training")
         wanted = arguments.get("logits_to_keep", 1)
-        self.positions = max(1, wanted) if isinstance(wanted, int) else len(wanted)
+        self.step.positions = max(1, wanted) if isinstance(wanted, int) else len(wanted)
         if self.options.draws is not None:
-            self.lengths = count_tokens(model, args, arguments)
+            self.step.lengths = count_tokens(model, args, arguments)
 
     def replace_logits(self, model: Any, args: Any, output: Any) -> None:
         """After `forward`: log-probabilities [B, positions, V] float32 into `output.logits`."""
         del model, args
-        states, self.states.states = self.states.states, None
+        states, self.step.states = self.step.states, None
         if states is None or not hasattr(output, "logits"):
             raise BadInput("the model gave no output with logits: call it with return_dict=True, the default")
-        last = states[:, -self.positions :]
+        last = states[:, -self.step.positions :]
         contexts = last.detach().reshape(-1, last.shape[-1]).float().cpu().numpy()
         scores = self.score(contexts) if self.options.draws is None else self.draw(contexts, self.options.draws)
         scores = scores.reshape(*last.shape[:2], -1)
@@ -159,11 +129,11 @@ class Bridge:
 
         So `generate` takes that class, whether it samples or not, whatever temperature and cuts it applies.
         """
-        if self.positions > 1 or self.lengths is None:
+        if self.step.positions > 1 or self.step.lengths is None:
             raise BadInput("draws are of one position a step: leave out assisted decoding and logits_to_keep")
         rows = len(contexts)
         top = self.head.sample(
-            contexts, draws.list_seeds(rows), self.lengths, draws.temperature, top_k=draws.top_k, top_p=draws.top_p
+            contexts, draws.list_seeds(rows), self.step.lengths, draws.temperature, top_k=draws.top_k, top_p=draws.top_p
         )
         return self.hold(top.ids, np.zeros_like(top.logprobs), np.full((rows, 1), -np.inf, np.float32))
 
@@ -215,38 +185,16 @@ def detach(model: Any) -> None:
     delattr(model, BRIDGE)
 
 
-def count_beams(model: Any, args: Any, arguments: dict[str, Any]) -> int:
-    """How many beams `model.generate` has by its arguments, else by the configuration given to it, else by its own."""
-    given = arguments.get("generation_config", args[1] if len(args) > 1 else None)
-    beams = [
-        arguments.get("num_beams"),
-        *(getattr(each, "num_beams", None) for each in (given, model.generation_config)),
-    ]
-    return next((count for count in beams if count is not None), 1)
+def replace_method(owner: Any, name: str, method: Callable[..., Any]) -> Callable[[], None]:
+    """Put `method` in the place of an object's own; what puts that back."""
+    before = {key: value for key, value in vars(owner).items() if key == name}
+    setattr(owner, name, method)
 
+    def restore() -> None:
+        delattr(owner, name)
+        vars(owner).update(before)
 
-def count_tokens(model: Any, args: Any, arguments: dict[str, Any]) -> npt.NDArray[np.int64]:
-    """How many tokens each row has [B], by the arguments of `forward`: of the decoder's side, where there are two.
-
-    Those of the mask, else by the position of the last one, else of cache and input; raises BadInput without input.
-    """
-    side = "decoder_" if model.config.is_encoder_decoder else ""
-    given = [arguments.get(f"{side}input_ids"), arguments.get(f"{side}inputs_embeds"), *args[: 0 if side else 1]]
-    tokens = next((each for each in given if each is not None), None)
-    if tokens is None:
-        raise BadInput(f"draws count the tokens before each one, which forward did not get: give {side}input_ids")
-    mask, positions = arguments.get(f"{side}attention_mask"), arguments.get(f"{side}position_ids")
-    if isinstance(mask, Tensor) and mask.ndim == 2:
-        return count_rows(mask.sum(dim=1))
-    if isinstance(positions, Tensor) and positions.shape[:-1] == tokens.shape[:1]:
-        return count_rows(positions[:, -1] + 1)  # a static cache has a mask of four dimensions
-    cache = arguments.get("past_key_values")
-    return np.full(len(tokens), tokens.shape[1] + (0 if cache is None else int(cache.get_seq_length())), np.int64)
-
-
-def count_rows(lengths: Tensor) -> npt.NDArray[np.int64]:
-    """Lengths [B] as whole numbers on the CPU."""
-    return lengths.cpu().numpy().astype(np.int64)
+    return restore
 
 
 def check_sizes(model: Any, head: Head) -> None:
