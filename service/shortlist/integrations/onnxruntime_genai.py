@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.checks import parse_whole_number
 from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput
 from shortlist.head import Head
@@ -30,12 +31,11 @@ class HeadGenerator:
         k: how many classes have logits of their own; greedy search needs 1, beam search of n beams 2 n; all others
         share what is left. exact: ask for exact answers. Raises BadInput where the head cannot give them so.
         """
-        classes = head.manifest.classes
         self.generator, self.head, self.exact = generator, head, exact
-        self.k = head.check_k(min(k, classes))
-        head.choose_plan(1, self.k, exact)  # raises where there are no exact answers
         padded = find_padding(head, compute_any_logits(head))
-        self.classes, self.memory = classes - int(padded.sum()), ScoreMemory(padded)
+        self.classes, self.memory = padded.size - int(padded.sum()), ScoreMemory(padded)
+        self.k = head.check_k(min(parse_whole_number("k", k), self.classes))
+        head.choose_plan(1, self.k, exact)  # raises where there are no exact answers
 
     def generate_next_token(self) -> None:
         """Let the generator take its next token, of every text and beam; raises BadInput where states do not fit."""
@@ -49,6 +49,8 @@ class HeadGenerator:
 
     def read_states(self) -> FloatArray:
         """The hidden states [n, d] float32 of each text's last token; raises BadInput where they do not fit."""
+        if self.generator.token_count() == 0:
+            raise BadInput("the generator has no tokens to go on from: call its append_tokens first")
         logits = self.generator.get_logits()  # runs the model over tokens that it has not read
         states = self.get_states()
         given, manifest = (logits.shape[2], states.shape[2]), self.head.manifest

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shortlist.core.checks import parse_whole_number
 from shortlist.core.results import BoolArray, FloatArray, IdArray
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
@@ -171,7 +172,8 @@ def attach(
     head = head if promise is None else head.with_settings(promise=promise)
     check_sizes(model, head)
     padded = find_padding(head, check_logits(model, head))
-    options = Options(head.check_k(min(k, int(np.count_nonzero(~padded)))), exact, draws)
+    most = min(parse_whole_number("k", k), int(np.count_nonzero(~padded)))
+    options = Options(head.check_k(most), exact, draws)
     head.choose_plan(1, options.k, exact or draws is not None)  # raises where there are no exact answers
     setattr(model, BRIDGE, Bridge(model, head, options, padded))
     return head

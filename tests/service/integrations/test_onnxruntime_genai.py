@@ -15,8 +15,11 @@ class Generator:
     """What `HeadGenerator` calls of onnxruntime_genai.Generator."""
 
     def __init__(self, states, classes, behind):
-        self.states, self.scores, self.tokens = states, None, 0
+        self.states, self.scores, self.tokens = states, None, states.shape[1]
         self.logits = np.broadcast_to(behind[:, None, None], (len(states), 1, classes)).astype(np.float32)
+
+    def token_count(self):
+        return self.tokens
 
     def get_logits(self):
         return self.logits
@@ -46,7 +49,7 @@ def test_a_text_goes_on_from_its_own_last_token(head):
     HeadGenerator(generator, head, k=4, exact=True).generate_next_token()
     contexts = generator.states[np.arange(TEXTS), LAST]
     assert generator.scores[:, 0].argmax(axis=1).tolist() == head.topk(contexts, 1, exact=True).ids[:, 0].tolist()
-    assert generator.tokens == 1
+    assert generator.tokens == LENGTH + 1
 
 
 @pytest.mark.parametrize("k", [1, 4, 64])
@@ -58,6 +61,13 @@ def test_scores_of_the_best_are_logits(head, k):
     np.testing.assert_allclose(np.take_along_axis(scores, top.ids, axis=1), top.scores, rtol=0, atol=1e-4)
     logprobs = np.log(np.exp(np.take_along_axis(scores, top.ids, axis=1)) / np.exp(scores).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(logprobs, top.logprobs, rtol=0, atol=1e-3)
+
+
+def test_k_of_all_classes_leaves_padding_out(tmp_path):
+    padded = make_head(tmp_path, make_dense(padded=np.array([5, 17])), method="full", options={})
+    generator = make_generator(padded, np.zeros(TEXTS))
+    HeadGenerator(generator, padded, k=CLASSES).generate_next_token()
+    assert np.isneginf(generator.scores).nonzero()[2].tolist() == [5, 17] * TEXTS
 
 
 @pytest.mark.parametrize(("classes", "dim"), [(CLASSES, DIM + 1), (CLASSES + 4, DIM)])
@@ -76,3 +86,13 @@ def test_a_model_without_hidden_states_is_refused(head, monkeypatch):
     monkeypatch.setattr(generator, "get_output", get_output)
     with pytest.raises(BadInput, match=r"gives no hidden_states .*: make it without its output layer"):
         HeadGenerator(generator, head).generate_next_token()
+
+
+def test_a_generator_without_tokens_is_refused(head):
+    with pytest.raises(BadInput, match="call its append_tokens first"):
+        HeadGenerator(Generator(np.zeros((1, 0, DIM), np.float32), CLASSES, np.zeros(1)), head).generate_next_token()
+
+
+def test_k_is_a_whole_number(head):
+    with pytest.raises(BadInput, match="k is '8': give a whole number"):
+        HeadGenerator(make_generator(head, np.zeros(TEXTS)), head, k="8")

@@ -254,6 +254,7 @@ def test_padded_rows_are_never_returned(model, tmp_path, k):
         ({"logit_scale": 0.5}, {}, "logit scale 0.5, soft-cap none"),
         ({"soft_cap": 2.0}, {}, "soft-cap 2"),
         ({}, {"k": 0}, "k is 0"),
+        ({}, {"k": "8"}, "give a whole number"),
         ({}, {"promise": 0.5}, "promise"),
     ],
 )
