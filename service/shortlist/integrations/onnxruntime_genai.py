@@ -17,7 +17,7 @@ from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput
 from shortlist.head import Head
 
-from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, share_rest
+from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, find_zero, share_rest
 
 HIDDEN_STATES = "hidden_states"  # the output that `exclude_lm_head` of its model builder leaves
 
@@ -42,7 +42,7 @@ class HeadGenerator:
         states = self.read_states()
         top = self.head.topk(states, self.k, exact=self.exact)
         known, rest = share_rest(top, self.classes)
-        zero = self.head.compute_logits(self.head.plan, states, top.ids[:, :1]) - known[:, :1]  # of logits, by the best
+        zero = find_zero(self.head, states, top, known)
         scores = self.memory.write(top.ids, known + zero, rest + zero)
         self.generator.set_logits(scores[:, None])
         self.generator.generate_next_token()

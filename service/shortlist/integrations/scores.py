@@ -69,3 +69,9 @@ def share_rest(top: TopK, classes: int) -> tuple[FloatArray, FloatArray]:
     rest = np.minimum(rest, logprobs[:, -1:])
     total = np.log(inside + others * np.exp(rest))
     return (logprobs - total).astype(np.float32), (rest - total).astype(np.float32)
+
+
+def find_zero(head: Head, contexts: FloatArray, top: TopK, known: FloatArray) -> FloatArray:
+    """What log-probabilities [n, k] of the classes returned lack of being logits [n, 1], by the best class of each."""
+    logits: FloatArray = head.compute_logits(head.plan, contexts, top.ids[:, :1])
+    return logits - known[:, :1]

@@ -27,7 +27,7 @@ from shortlist.head import Head, load
 
 from .draws import Draws, check_options, count_tokens
 from .lazy_scores import Rows, make_scores
-from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, share_rest
+from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, find_zero, share_rest
 
 PROBE_TOKENS = 8  # read once by `attach`, to compare the model's own logits with the head's
 LOGIT_TOLERANCE = 1e-3  # share of the largest logit by which those may differ in float32
@@ -39,10 +39,11 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of the head at each position: k classes, whether by its exact answers; or draws."""
+    """What is asked of the head at each position: k classes, whether by exact answers and as logits; or draws."""
 
     k: int
     exact: bool
+    logits: bool = False
     draws: Draws | None = None
 
 
@@ -121,9 +122,13 @@ class Bridge:
         output.logits = scores if states.device.type == "cpu" else scores.to(states.device)
 
     def score(self, contexts: FloatArray) -> Tensor:
-        """Contexts [n, d] -> log-probabilities [n, V] float32 on the CPU."""
+        """Contexts [n, d] -> log-probabilities, or logits, [n, V] float32 on the CPU."""
         top = self.head.topk(contexts, self.options.k, exact=self.options.exact)
-        return self.hold(top.ids, *share_rest(top, self.classes))
+        known, rest = share_rest(top, self.classes)
+        if not self.options.logits:
+            return self.hold(top.ids, known, rest)
+        zero = find_zero(self.head, contexts, top, known)
+        return self.hold(top.ids, known + zero, rest + zero, normalized=False)
 
     def draw(self, contexts: FloatArray, draws: Draws) -> Tensor:
         """Contexts [B, d] -> [B, V] float32: 0 for the class that each row draws, -inf for all others.
@@ -138,10 +143,10 @@ class Bridge:
         )
         return self.hold(top.ids, np.zeros_like(top.logprobs), np.full((rows, 1), -np.inf, np.float32))
 
-    def hold(self, ids: IdArray, scores: FloatArray, rest: FloatArray) -> Tensor:
+    def hold(self, ids: IdArray, scores: FloatArray, rest: FloatArray, *, normalized: bool = True) -> Tensor:
         """Ids [n, k], their scores [n, k] and that of each other class [n, 1] -> scores [n, V], not yet written."""
         ids_tensor, scores_tensor, rest_tensor = (torch.from_numpy(array) for array in (ids, scores, rest))
-        return make_scores(Rows(ids_tensor, scores_tensor, rest_tensor, self.memory))
+        return make_scores(Rows(ids_tensor, scores_tensor, rest_tensor, self.memory, normalized))
 
 
 def attach(
@@ -150,6 +155,7 @@ def attach(
     *,
     k: int = RETURNED_CLASSES,
     exact: bool = False,
+    logits: bool = False,
     promise: float | None = None,
     draws: Draws | None = None,
     threads: int | None = None,
@@ -158,10 +164,12 @@ def attach(
 
     model: of transformers, with an output layer that `get_output_embeddings` names. k: how many classes have
     log-probabilities of their own; greedy search needs 1, beam search of n beams 2 n. exact: ask for exact answers,
-    with which greedy and beam search give what they give without a head. promise: another than the export's, of heads
-    that have one. draws: let each token be drawn exactly, in place of what `generate` would draw itself from the k best
-    and the rest; without beams. threads: of a head that is loaded here. Afterwards the model gives logits of the last
-    position alone, or of as many as `logits_to_keep` says, and computes no loss, until `detach`.
+    with which greedy and beam search give what they give without a head. logits: give logits in place of
+    log-probabilities, which `repetition_penalty` without beams wants; beam search then writes all V. promise: another
+    than the export's, of heads that have one. draws: let each token be drawn exactly, in place of what `generate` would
+    draw itself from the k best and the rest; without beams. threads: of a head that is loaded here. Afterwards the
+    model gives logits of the last position alone, or of as many as `logits_to_keep` says, and computes no loss, until
+    `detach`.
 
     Raises BadInput where model and head do not fit: in their sizes, or in weights, scale and soft-cap, for which the
     model reads `PROBE_TOKENS` tokens.
@@ -173,7 +181,7 @@ def attach(
     check_sizes(model, head)
     padded = find_padding(head, check_logits(model, head))
     most = min(parse_whole_number("k", k), int(np.count_nonzero(~padded)))
-    options = Options(head.check_k(most), exact, draws)
+    options = Options(head.check_k(most), exact, logits, draws)
     head.choose_plan(1, options.k, exact or draws is not None)  # raises where there are no exact answers
     setattr(model, BRIDGE, Bridge(model, head, options, padded))
     return head

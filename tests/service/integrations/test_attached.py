@@ -68,6 +68,33 @@ def test_threads_that_generate_with_one_model_keep_apart(model, head):
     assert together == alone
 
 
+PENALTIES = [
+    {"do_sample": False},
+    {"do_sample": True, "top_k": 8},
+    {"do_sample": False, "num_beams": 3},
+    {"do_sample": False, "no_repeat_ngram_size": 2},
+]
+
+
+@pytest.mark.parametrize("options", PENALTIES)
+def test_logits_are_penalized_for_repetition_as_without_a_head(model, head, options):
+    def penalize():
+        torch.manual_seed(5)
+        return generate(model, repetition_penalty=1.5, max_new_tokens=24, **options).tolist()
+
+    wanted = penalize()
+    attach(model, head, k=16, exact=True, logits=True)
+    assert penalize() == wanted
+
+
+def test_logits_are_those_of_the_model(model, head):
+    wanted = model(PROMPTS).logits[:, -1]
+    attach(model, head, k=16, logits=True)
+    logits, best = model(PROMPTS).logits[:, 0], wanted.topk(16)
+    torch.testing.assert_close(logits.gather(1, best.indices), best.values, rtol=0, atol=1e-4)
+    torch.testing.assert_close(logits.logsumexp(-1), wanted.logsumexp(-1), rtol=0, atol=1e-3)
+
+
 FORBIDDING = [
     ("bad_words_ids", [[5]]),
     ("suppress_tokens", [5]),
