@@ -36,6 +36,8 @@ MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
 MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need more get another look
 SMALL_OPENED = 16_384  # up to so many, a third of all classes is opened; beyond, a sixth or as many
+WIDTH_SHARE, MANY_WIDTH_SHARE = Fraction(5, 9), Fraction(4, 5)  # of the columns, that previews have
+MANY_CLASSES = 1 << 17, 1 << 20  # of the second, more than the first number and up to the other
 PREVIEWED_SHARE = Fraction(4, 7)  # of the classes that are opened; fewer lose more that are likely
 MAX_CANDIDATES = 4096
 MAX_LOGIT = float(np.sqrt(np.finfo(np.float32).max))
@@ -45,7 +47,7 @@ OVERFLOW = "the squares of these contexts' logits overflow float32: divide the w
 class GroupedOptions(Options):
     """`--set` options of method grouped."""
 
-    width: int | None = Field(default=None, ge=1, description="W of the previews; 5d/9 by default")
+    width: int | None = Field(default=None, ge=1, description="W of the previews; 5d/9, or 4d/5 of many classes")
     int8_width: int = Field(default=4, ge=1, description="columns of the previews in int8, the others in 2 bits")
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
@@ -156,6 +158,15 @@ def count_opened(classes: int) -> int:
     return max(MIN_OPENED, min(classes // 3, SMALL_OPENED), min(classes // 6, MAX_OPENED))
 
 
+def choose_width_share(classes: int) -> Fraction:
+    """W over d, where no option says it: more where a best class has many that are nearly as good beside it.
+
+    Of millions of classes, a catalogue's, tables are to stay small.
+    """
+    least, most = MANY_CLASSES
+    return MANY_WIDTH_SHARE if least < classes <= most else WIDTH_SHARE
+
+
 def count_tail_rows(dense: Dense) -> int:
     """How many contexts calibrate a linear tail: fewer for millions of classes, each of which is counted."""
     least = max(MIN_TAIL_FIT_ROWS, TAIL_FIT_ROWS_PER_DIM * dense.dim, TAIL_FIT_LOGITS // dense.classes)
@@ -165,7 +176,7 @@ def count_tail_rows(dense: Dense) -> int:
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """The options with those filled in that follow from the layer's size; raises BadInput."""
     real, full_view = dense.real_classes, min(options.full_view, dense.real_classes)
-    width = choose_width(options.width, round(dense.dim * 5 / 9), dense)
+    width = choose_width(options.width, round(dense.dim * choose_width_share(dense.classes)), dense)
     candidates = choose_candidates(options.candidates, count_candidates(dense), full_view, dense)
     for name, given in (("opened", options.opened), ("previewed", options.previewed)):
         if given is not None and given < candidates:

@@ -13,7 +13,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist.kernels.native.library import open_target
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.grouped import count_candidates
+from shortlist_exporter.methods.grouped import GroupedOptions, count_candidates, fill_defaults
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.tuning.space import list_settings
 from shortlist_models import tail
@@ -237,6 +237,13 @@ def test_one_row_whose_logits_squares_overflow_is_refused(tmp_path, size):
     weight[7] *= np.float32(size)
     with pytest.raises(BadInput, match="logits overflow float32: divide the weight or the contexts"):
         make_head(tmp_path, Dense(weight), make_contexts(600), method="grouped", options={})
+
+
+@pytest.mark.parametrize(("classes", "width"), [(1 << 17, 5), ((1 << 17) + 1, 7), (1 << 20, 7), ((1 << 20) + 1, 5)])
+def test_previews_are_wider_of_many_classes_but_not_of_millions(classes, width):
+    dense = Dense(np.zeros((classes, 9), np.float32))
+    assert fill_defaults(GroupedOptions(), dense).width == width
+    assert fill_defaults(GroupedOptions(width=3), dense).width == 3
 
 
 @pytest.mark.parametrize(
