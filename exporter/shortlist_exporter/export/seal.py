@@ -20,7 +20,7 @@ from shortlist_exporter.methods.base import Fitted
 from shortlist_exporter.methods.registry import find_method
 from shortlist_exporter.report.measure.samples import Sample
 from shortlist_exporter.report.write import write_report
-from shortlist_exporter.verify.ban_costs import choose_deep_bans
+from shortlist_exporter.verify.ban_costs import choose_ban_limits
 from shortlist_exporter.verify.quality import (
     TRUE_CLASSES,
     add_dense_rows,
@@ -75,7 +75,7 @@ def verify_and_seal(
     large = request.fallback and draft.reference == "dense"
     crossover = head.measure_crossover(head.plan, truth.contexts) if large else None
     figures = {
-        "settings": choose_deep_bans(head, truth.contexts) if large else draft.settings,
+        "settings": choose_ban_limits(head, truth.contexts) if large else draft.settings,
         "quality": quality,
         "dense_crossover": keep_single_rows(crossover),
         "list_costs": measure_list_costs(head, truth.contexts),

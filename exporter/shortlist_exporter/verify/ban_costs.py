@@ -13,7 +13,7 @@ TIMED_ROWS, TIMED_CALLS = 24, 3  # of each row the fastest of some calls counts:
 WORTHWHILE_FACTOR = 4  # times as long may an exact answer take as a search that bans of no row's best do not disturb
 
 
-def choose_deep_bans(head: Head, contexts: FloatArray) -> PlanSettings:
+def choose_ban_limits(head: Head, contexts: FloatArray) -> PlanSettings:
     """The settings of `head`; of a `grouped` one that keeps a promise with limits of bans, timed on contexts [n, d].
 
     deep_bans: the largest number of `BANNED` up to which the search takes no longer than exact answers; 0 where one ban

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shortlist.bundle.settings import MOST_DEEP_BANS
 from shortlist_exporter.verify import ban_costs
-from shortlist_exporter.verify.ban_costs import BANNED, choose_deep_bans
+from shortlist_exporter.verify.ban_costs import BANNED, choose_ban_limits
 
 from tests.support.heads.grouped import promise_contexts
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -32,7 +32,7 @@ def test_exact_answers_are_taken_from_where_they_are_the_faster(
     promise_head, monkeypatch, slower_from, exact, deep, most
 ):
     set_times(monkeypatch, lambda banned: exact + 1 if banned >= slower_from else 1.0, exact)
-    settings = choose_deep_bans(promise_head, ROWS)
+    settings = choose_ban_limits(promise_head, ROWS)
     assert (settings.deep_bans, settings.most_bans) == (deep, most)
     rest = settings.model_copy(update={"deep_bans": MOST_DEEP_BANS, "most_bans": None})
     assert rest == promise_head.manifest.settings
@@ -42,7 +42,7 @@ def test_both_ways_are_timed(promise_head):
     own, exact = ban_costs.time_ways(promise_head, ROWS[:2], 5, np.zeros((2, 1), np.int64))
     assert own > 0
     assert exact > 0
-    assert choose_deep_bans(promise_head, ROWS[:2]).deep_bans in (0, *BANNED, MOST_DEEP_BANS)
+    assert choose_ban_limits(promise_head, ROWS[:2]).deep_bans in (0, *BANNED, MOST_DEEP_BANS)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_both_ways_are_timed(promise_head):
 )
 def test_other_heads_keep_their_settings(tmp_path, request_):
     head = make_head(tmp_path, make_dense(), make_contexts(400), **request_)
-    assert choose_deep_bans(head, make_contexts(9).contexts) is head.manifest.settings
+    assert choose_ban_limits(head, make_contexts(9).contexts) is head.manifest.settings
 
 
 @pytest.mark.parametrize("missing", ["exact", "kernels"])
@@ -58,7 +58,7 @@ def test_a_head_without_a_dense_layer_or_loops_keeps_its_settings(promise_head, 
     """Graphs take other times than the loops of the machine that serves."""
     set_times(monkeypatch, lambda banned: 2.0, 1.0)
     monkeypatch.setattr(promise_head, missing, None)
-    assert choose_deep_bans(promise_head, ROWS) is promise_head.manifest.settings
+    assert choose_ban_limits(promise_head, ROWS) is promise_head.manifest.settings
 
 
 @pytest.mark.parametrize("fallback", [True, False])
