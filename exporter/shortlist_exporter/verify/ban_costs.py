@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import numpy as np
 from shortlist.bundle.settings import GroupedSettings, PlanSettings
 from shortlist.core.results import FloatArray, IdArray
@@ -10,7 +12,7 @@ from shortlist.plans.common.crossover import time_call
 
 BANNED = 1, 5, 10, 20, 50, 100  # of a row's own best classes, that are timed
 TIMED_ROWS, TIMED_CALLS = 24, 3  # of each row the fastest of some calls counts: others were disturbed
-WORTHWHILE_FACTOR = 4  # times as long may an exact answer take as a search that bans of no row's best do not disturb
+WORTHWHILE_FACTOR = 4  # times a search without lists, which an exact answer takes at most where many bans ask for it
 
 
 def choose_ban_limits(head: Head, contexts: FloatArray) -> PlanSettings:
@@ -28,9 +30,13 @@ def choose_ban_limits(head: Head, contexts: FloatArray) -> PlanSettings:
     if not isinstance(settings, GroupedSettings) or settings.promise is None or not answers_both or not numbers:
         return settings
     best = head.topk(rows, max(numbers), exact=True).ids
-    times = {banned: time_ways(head, rows, k, best[:, :banned]) for banned in numbers}
-    slow = [banned for banned, (own, exact) in times.items() if exact < own]
-    deep = settings.deep_bans if not slow else max((banned for banned in numbers if banned < slow[0]), default=0)
+
+    def is_search_faster(banned: int) -> bool:
+        own, exact = time_ways(head, rows, k, best[:, :banned])
+        return own <= exact
+
+    fast = list(takewhile(is_search_faster, numbers))
+    deep = settings.deep_bans if fast == numbers else max(fast, default=0)
     plain, exact = time_ways(head, rows, k, None)
     most = deep if exact <= WORTHWHILE_FACTOR * plain else None
     return settings.model_copy(update={"deep_bans": deep, "most_bans": most})

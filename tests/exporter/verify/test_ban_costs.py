@@ -1,5 +1,7 @@
 """From how many bans on exact answers are taken: by times of both ways, which come from the number of bans here."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from shortlist.bundle.settings import MOST_DEEP_BANS
@@ -38,10 +40,22 @@ def test_exact_answers_are_taken_from_where_they_are_the_faster(
     assert rest == promise_head.manifest.settings
 
 
-def test_both_ways_are_timed(promise_head):
-    own, exact = ban_costs.time_ways(promise_head, ROWS[:2], 5, np.zeros((2, 1), np.int64))
-    assert own > 0
-    assert exact > 0
+@pytest.mark.parametrize("bans", [None, np.array([[3, 4], [5, 6]])])
+def test_both_ways_are_timed_for_each_row_with_its_own_bans(promise_head, monkeypatch, bans):
+    asked = Counter()
+
+    def note(contexts, k, *, ban, exact):
+        asked[contexts.tobytes(), k, None if ban is None else tuple(ban), exact] += 1
+
+    monkeypatch.setattr(promise_head, "topk", note)
+    own, exact = ban_costs.time_ways(promise_head, ROWS[:2], 5, bans)
+    lists = [None, None] if bans is None else map(tuple, bans)
+    rows = [(row.tobytes(), 5, ban) for row, ban in zip(ROWS, lists, strict=False)]
+    assert asked == {(*row, exact): ban_costs.TIMED_CALLS for row in rows for exact in (False, True)}
+    assert min(own, exact) > 0
+
+
+def test_real_times_give_one_of_the_numbers_that_are_timed(promise_head):
     assert choose_ban_limits(promise_head, ROWS[:2]).deep_bans in (0, *BANNED, MOST_DEEP_BANS)
 
 
