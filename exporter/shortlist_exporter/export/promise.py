@@ -14,7 +14,7 @@ from shortlist.head import Head
 from shortlist.plans.grouped import GroupedPlan
 from shortlist_models import FullSoftmax
 
-from shortlist_exporter.core.types import Progress
+from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Contexts
 from shortlist_exporter.inputs.splits import select_rows, shuffle_documents, split_held_out
 from shortlist_exporter.methods.base import Method
@@ -23,6 +23,7 @@ from shortlist_exporter.verify.ban_effort import MOST_BANNED, fit_ban_efforts
 from shortlist_exporter.verify.effort import EFFORT_DEPTHS, fit_efforts
 from shortlist_exporter.verify.list_effort import fit_list_effort
 from shortlist_exporter.verify.look_widths import choose_widths
+from shortlist_exporter.verify.perturbation import perturb_contexts
 
 from .request import Request
 from .truth import find_truth
@@ -93,10 +94,16 @@ def calibrate_effort(
     progress("widths of looks", 0, 4)
     plan = plan.with_settings(choose_widths(plan, truth, promise))
     progress("estimates of what looks miss", 1, 4)
-    efforts = fit_efforts(plan, truth)
+    efforts = fit_efforts(plan, [truth, find_perturbed_truth(dense, truth, request.seed)])
     progress("estimates for lists", 2, 4)
     list_effort = fit_list_effort(plan, dense, truth.contexts, request.seed)
     progress("estimates for bans", 3, 4)
     ban_efforts = fit_ban_efforts(plan, truth, request.seed)
     changes = {"promise": promise, **efforts, "list_effort": list_effort, **ban_efforts}
     return GroupedSettings.model_validate(plan.settings.model_dump() | changes)
+
+
+def find_perturbed_truth(dense: FullSoftmax, truth: Truth, seed: int) -> Truth:
+    """Exact answers for rows of `truth` that are perturbed, as many of the best classes as efforts are fitted to."""
+    contexts = Contexts(perturb_contexts(truth.contexts, seed))
+    return find_truth(dense, contexts, min(max(EFFORT_DEPTHS), truth.ids.shape[1]), quiet)

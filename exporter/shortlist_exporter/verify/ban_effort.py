@@ -18,15 +18,15 @@ from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
 from shortlist.plans.grouped import GroupedPlan
 
-from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, expect_new_kinds, fit_looks
+from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, fit_looks
 
 MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
 SEARCHES_PER_DEPTH = 1_200
 MAX_OPENED = 60_000_000  # classes, by the widest looks of all searches for some k: fewer searches of larger layers
-# Added to a first look's estimate beside what every estimate has. At text that the head was not fitted on, first looks
-# miss what comes after a row's best classes 3 to 6 times as often as at text that it was where few are asked for, and
-# 1.4 times where many are; later looks about as often (seven kinds, docs/log/looks.md).
-NEW_KIND_FIRST_LOG_ODDS = {"ban_effort": 2.0, "wide_ban_effort": 0.6}
+# Added to the estimates of the first look, and of later ones, for text that the head was not fitted on. There first
+# looks miss what comes after a row's best classes 3 to 6 times as often as on text that it was where few are asked for,
+# and 1.4 times where many are; later looks about as often (seven kinds, docs/log/looks.md).
+NEW_KIND_LOG_ODDS = {"ban_effort": (2.2, 0.2), "wide_ban_effort": (0.8, 0.2)}
 
 
 class BannedRows(NamedTuple):
@@ -49,16 +49,16 @@ def fit_ban_efforts(plan: GroupedPlan, truth: Truth, seed: int) -> dict[str, tup
         "ban_effort": [rows for rows in searches if rows.k <= MOST_RAISED_K],
         "wide_ban_effort": [rows for rows in searches if rows.k > MOST_RAISED_K],
     }
-    return {name: fit_ban_effort(plan, part, NEW_KIND_FIRST_LOG_ODDS[name]) for name, part in parts.items() if part}
+    return {name: fit_ban_effort(plan, part, *NEW_KIND_LOG_ODDS[name]) for name, part in parts.items() if part}
 
 
-def fit_ban_effort(plan: GroupedPlan, searches: list[BannedRows], first_log_odds: float) -> tuple[Weights, ...]:
-    """The weights of every look, fitted to these searches. first_log_odds: added to the first look's."""
-    first, *others = (
-        expect_new_kinds(fit_looks([measure_banned(plan, rows, number) for rows in searches]))
-        for number in range(LOOKS)
-    )
-    return (*first[:-1], first[-1] + first_log_odds), *others
+def fit_ban_effort(
+    plan: GroupedPlan, searches: list[BannedRows], first_log_odds: float, later_log_odds: float
+) -> tuple[Weights, ...]:
+    """The weights of every look, fitted to these searches, with what is added to the first look's and to later ones."""
+    added = (first_log_odds, *[later_log_odds] * (LOOKS - 1))
+    fitted = [fit_looks([measure_banned(plan, rows, number) for rows in searches]) for number in range(LOOKS)]
+    return tuple((*weights[:-1], weights[-1] + constant) for weights, constant in zip(fitted, added, strict=True))
 
 
 def draw_searches(plan: GroupedPlan, truth: Truth, k: int, random: np.random.Generator) -> list[BannedRows]:

@@ -4,12 +4,13 @@ Learned stopping (Li et al. 2020, "Improving approximate nearest neighbor search
 termination"), by one logistic regression for each look: of the share of the k best classes that it missed, on what the
 loops tell of the row (`describe_look` in native/grouped/effort.h): how far it searched, how logits fall off, and how
 wrong the previews of the best classes were. Contexts are ones that the head was not fitted on, but of the kinds of text
-that it was fitted on; rows of other kinds miss more often than they look, by `NEW_KIND_LOG_ODDS`. Sizes of the context
-count in proportion to each other alone: the best classes of a context twice as long are the same.
+that it was fitted on; some are perturbed (`perturbation`), since rows of other kinds miss more often. Sizes of the
+context count in proportion to each other alone: the best classes of a context twice as long are the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,10 +30,6 @@ UNWEIGHTED = (0.0,) * (EFFORT_FEATURES + 1)  # of a look: log-odds of 0 after it
 NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
-# Added to every estimate: five kinds of text, none of their documents or like in the fit, missed exp(-.3) (k = 1) and
-# exp(.2) (k = 5) times as often as the regressions say, in the geometric mean; the deviation among kinds is exp(.2) to
-# exp(.3).
-NEW_KIND_LOG_ODDS = 0.2
 
 Weights = tuple[float, ...]
 
@@ -44,37 +41,34 @@ class Outcomes(NamedTuple):
     missed: DoubleArray
 
 
-def fit_efforts(plan: GroupedPlan, truth: Truth) -> dict[str, tuple[Weights, ...]]:
+def fit_efforts(plan: GroupedPlan, truths: Sequence[Truth]) -> dict[str, tuple[Weights, ...]]:
     """The weights of every look where few classes are asked for, and many: settings of the plan by their names.
 
     Those for few are fitted to searches for many, too, by looks that are hardly wider: bans in front of a row's best
-    ask for as many. truth: of rows that the head has not seen.
+    ask for as many. truths: each of rows that the head has not seen.
     """
-    depths = [k for k in EFFORT_DEPTHS if k <= min(truth.ids.shape[1], plan.max_k, plan.order.size)]
+    most = min(plan.max_k, plan.order.size, *(truth.ids.shape[1] for truth in truths))
+    depths = [k for k in EFFORT_DEPTHS if k <= most]
     many = [k for k in depths if k > MOST_RAISED_K]
     narrow = change_settings(plan, **NARROW_WIDTHS)
-    return {"effort": fit_effort(narrow, truth, depths), "wide_effort": fit_effort(plan, truth, many) if many else ()}
+    return {"effort": fit_effort(narrow, truths, depths), "wide_effort": fit_effort(plan, truths, many) if many else ()}
 
 
-def fit_effort(plan: GroupedPlan, truth: Truth, depths: list[int]) -> tuple[Weights, ...]:
+def fit_effort(plan: GroupedPlan, truths: Sequence[Truth], depths: list[int]) -> tuple[Weights, ...]:
     """The weights of every look, fitted to searches for each of `depths` classes; those of the widest to some rows."""
     looks = {k: list_looks(plan.settings, k, plan.order.size) for k in depths}
     most = min(WIDEST_LOOK_ROWS, max(1, MAX_WIDEST_OPENED // max(looks[k][-1].opened for k in depths)))
-    some = truth.take_every(-(-len(truth.contexts) // most))  # of all kinds of text
+    step = -(-sum(len(truth.contexts) for truth in truths) // most)
+    some = [truth.take_every(step) for truth in truths]  # of all kinds of text
     return tuple(
-        expect_new_kinds(fit_looks([measure_look(plan, looks[k][number], rows, k) for k in depths]))
-        for number, rows in enumerate((truth, truth, some))
+        fit_looks([measure_look(plan, looks[k][number], rows, k) for rows in parts for k in depths])
+        for number, parts in enumerate((truths, truths, some))
     )
 
 
 def change_settings(plan: GroupedPlan, **changes: float | None) -> GroupedPlan:
     """The plan with other settings."""
     return plan.with_settings(plan.settings.model_copy(update=changes))
-
-
-def expect_new_kinds(weights: Weights) -> Weights:
-    """The weights of a regression, with the constant that text of other kinds than the calibration's needs."""
-    return (*weights[:-1], weights[-1] + NEW_KIND_LOG_ODDS)
 
 
 def measure_look(plan: GroupedPlan, look: Look, truth: Truth, k: int) -> Outcomes:
