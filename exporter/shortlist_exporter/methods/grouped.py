@@ -40,6 +40,8 @@ WIDTH_SHARE, MANY_WIDTH_SHARE = Fraction(5, 9), Fraction(4, 5)  # of the columns
 MANY_CLASSES = 1 << 17, 1 << 20  # of the second, more than the first number and up to the other
 PREVIEWED_SHARE = Fraction(4, 7)  # of the classes that are opened; fewer lose more that are likely
 MAX_CANDIDATES = 4096
+LEADER_SHARE = 0.1  # of the contexts: a class that is best in more of them is a group of its own
+LEADER_ROWS, LEADER_CHUNK = 512, 64  # contexts by which such classes are found, so many at a time
 MAX_LOGIT = float(np.sqrt(np.finfo(np.float32).max))
 OVERFLOW = "the squares of these contexts' logits overflow float32: divide the weight or the contexts"
 
@@ -93,7 +95,8 @@ class GroupedMethod(DenseMethod):
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if layer.bias is None else layer.bias[real]
             preview = basis.preview if len(real) == dense.classes else basis.preview[real]
-            groups = group_similar_classes(preview, bias, method_options.groups or 1, seed)
+            leaders = find_leaders(dense, rows[shuffled[:LEADER_ROWS]], real, method_options)
+            groups = group_similar_classes(preview, bias, method_options.groups or 1, seed, leaders)
             del preview
             module = GroupedSoftmax(layer, basis, real, groups, widths, rows[shuffled[:TAIL_FIT_ROWS]], seed)
             del basis, groups  # of millions of classes, they are more than half the weights
@@ -139,6 +142,21 @@ class GroupedMethod(DenseMethod):
         tensors |= {name: scale[:, 0] for name, scale in scales.items()}
         tensors |= {} if module.bias is None else {"bias": module.bias}
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
+
+
+def find_leaders(
+    dense: Dense, contexts: torch.Tensor, real: torch.Tensor, options: GroupedOptions
+) -> torch.Tensor | None:
+    """Positions in `real` of the classes that are best in many of `contexts` [n, d], as the blank of a recogniser is.
+
+    Among the classes of a group such a class's lead would hardly be seen, and in some rows its group not be opened.
+    None where all groups are opened; and no more than leave a class for each of the other groups.
+    """
+    if options.opened == len(real):
+        return None
+    best = torch.cat([dense.module.logits(part).argmax(dim=1) for part in torch.split(contexts, LEADER_CHUNK)])
+    counts = torch.bincount(best, minlength=dense.classes)[real]
+    return (counts > LEADER_SHARE * len(contexts)).nonzero()[: len(real) - (options.groups or 1), 0]
 
 
 def check_squares(dense: Dense, contexts: FloatArray) -> None:

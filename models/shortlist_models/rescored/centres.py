@@ -64,10 +64,12 @@ def make_centres(rows: ReadRows, centre_columns: ReadRows, addends: Addends, siz
     raises, raise_variance = describe_parts(addends.raises, part, sizes)
     level, _ = describe_parts(addends.biases, part, sizes)
     _, variance = describe_parts(addends.raises + addends.biases, part, sizes)
+    centres = average_parts(centre_columns, part, sizes)
+    left_out = (means[:, centres.shape[1] :] ** 2).sum(dim=1)
+    distances = torch.where(sizes == 1, left_out, distances)  # a class alone differs from its centre by these columns
     deviation = (distances + raise_variance).sqrt()  # of the usual row scale; what biases add is the same for any
     raises += BEST_CLASS_DEVIATIONS * deviation
     reach = level + BEST_CLASS_DEVIATIONS * ((distances + variance).sqrt() - deviation)
-    centres = average_parts(centre_columns, part, sizes)
     first, others = centres[:, :wide], centres[:, wide:]
     quantized = quantize_rows(others) if others.shape[1] else (others, torch.ones(len(others), 1))
     return Centres(*quantize_rows(first), *quantized, raises / addends.row_scale, reach)

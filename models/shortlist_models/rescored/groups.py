@@ -82,15 +82,30 @@ def add_sizes(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
-def group_similar_classes(preview: Tensor, bias: Tensor | None, count: int, seed: int) -> Groups:
+def group_similar_classes(
+    preview: Tensor, bias: Tensor | None, count: int, seed: int, alone: Tensor | None = None
+) -> Groups:
     """Group classes whose logits are alike, by the rows `preview` [m, W] and, where there is one, `bias` [m].
 
     A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
-    in groups of others that do not, and would never be opened.
+    in groups of others that do not, and would never be opened. alone: positions of classes that are a group each, [a],
+    in front of the `count` of the others.
     """
     rows = preview if bias is None else torch.column_stack([preview, limit_biases(bias)])
-    groups = cluster_rows(rows, count, seed)
+    if alone is None or len(alone) == 0:
+        groups = cluster_rows(rows, count, seed)
+    else:
+        groups = cluster_others(rows, count, seed, alone)
     return groups._replace(order=order_in_blocks(rows, groups))
+
+
+def cluster_others(rows: Tensor, count: int, seed: int, alone: Tensor) -> Groups:
+    """A group of each of the positions `alone` [a], then those of the other `rows` [m, W], by `cluster_rows`."""
+    is_other = torch.ones(len(rows), dtype=torch.bool).index_fill(0, alone, False)
+    others = is_other.nonzero()[:, 0]
+    groups = cluster_rows(rows[others], count, seed)
+    starts = torch.cat([torch.arange(len(alone)), groups.starts + len(alone)])
+    return Groups(torch.cat([alone, others[groups.order]]), starts)
 
 
 def limit_biases(bias: Tensor) -> Tensor:

@@ -39,6 +39,16 @@ def test_every_class_is_in_one_block_of_one_group(classes, count, biased):
     assert len(sizes) == (-(-groups.sizes // BLOCK_CLASSES)).sum()
 
 
+@pytest.mark.parametrize("alone", [[], [3], [150, 7, 0]])
+def test_classes_alone_are_a_group_each_in_front_of_the_others(alone):
+    rows, count = rows_of(200), 5
+    groups = group_similar_classes(rows, rows[:, 0], count, 0, torch.tensor(alone, dtype=torch.int64))
+    assert groups.order.sort().values.tolist() == list(range(200))
+    assert groups.order[: len(alone)].tolist() == alone
+    assert groups.sizes[: len(alone)].tolist() == [1] * len(alone)
+    assert len(groups.sizes) == len(alone) + count
+
+
 def test_blocks_find_what_is_alike():
     group = torch.arange(4).repeat_interleave(BLOCK_CLASSES)[
         torch.randperm(4 * BLOCK_CLASSES, generator=torch.Generator().manual_seed(1))
