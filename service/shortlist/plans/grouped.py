@@ -213,9 +213,11 @@ class GroupedPlan(Plan):
         return self.rescore(contexts, outputs, min(full_view, self.order.size), full_view)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
-        first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
         if self.compiled is not None:
+            first = self.score_exact_classes(contexts)
             self.answer_left_rows(first, contexts, first.ids.shape[1], UNRESTRICTED)
+        else:
+            first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
         return cover_also(first, ids, logits)
 
     def rescore(self, contexts: FloatArray, outputs: list[FloatArray], k: int, full_view: int) -> PlanResult:

@@ -11,7 +11,7 @@ from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
 from shortlist.plans.common.base import DENSE_DIVISOR, RESCORED_PER_K, Plan, chunk_rows, take_best
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.normalizer import log_sum_exp
-from shortlist.plans.common.selection import find_largest
+from shortlist.plans.common.selection import Indices, find_largest
 from shortlist.runtime.session import Graph
 
 
@@ -73,10 +73,18 @@ class PreviewPlan(Plan):
         return result
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
-        """The same as `topk` with the allow lists `ids`: these classes take the place of their previews."""
-        del logits
+        """The same as `topk`, where `ids`, too, take the place of their previews."""
         previews: FloatArray = self.preview(context=contexts)[0]
-        return self.search_permitted(contexts, previews, 1, ClassFilter(allow=ids)).log_normalizer
+        candidates = self.choose_candidates(previews, self.count_candidates(1))
+        exact, shifts = self.rows(contexts, candidates), self.shift_tails(contexts)
+        normalizers = np.empty(len(contexts), np.float32)
+        for row, found in enumerate(candidates):
+            others = find_others(ids[row], found)
+            scored, scores = (found, ids[row, others]), (exact[row], logits[row, others])
+            normalizers[row] = self.normalize(
+                previews[row], np.concatenate(scored), np.concatenate(scores), shifts[row]
+            )
+        return normalizers
 
     @staticmethod
     def choose_candidates(previews: FloatArray, n: int) -> IdArray:
@@ -123,3 +131,11 @@ class PreviewPlan(Plan):
 
     def max_rows(self) -> int:
         return chunk_rows(self.classes)
+
+
+def find_others(ids: IdArray, found: IdArray) -> Indices:
+    """Where the classes stand in `ids` [m], -1 pads, that are not among the ascending `found` [n]; each once."""
+    distinct, places = np.unique(ids, return_index=True)
+    is_other = found.take(found.searchsorted(distinct), mode="clip") != distinct
+    others: Indices = places[is_other & (distinct >= 0)]
+    return others

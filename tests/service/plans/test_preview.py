@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from shortlist.errors import BadInput
 
-from tests.support.layers import DIM, logprobs_of, make_contexts, make_dense, make_head
+from tests.support.layers import DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
 
 ROWS = make_contexts(6, seed=9).contexts
 LARGE = {
@@ -74,3 +74,18 @@ def test_no_log_probability_is_over_0(head):
     for logit in np.random.default_rng(0).uniform(100, 200, 50).astype(np.float32):
         preview = np.full(3, -1e3, np.float32)
         assert head.plan.normalize(preview, ids, np.array([logit]), shift) >= logit
+
+
+@pytest.mark.parametrize("bias", [None, np.linspace(-2, 2, 300, dtype=np.float32)], ids=["plain", "biases"])
+def test_all_given_classes_take_the_place_of_their_previews(tmp_path, bias):
+    """More than are rescored did so by the best of their previews alone."""
+    dense = make_dense(bias=bias)
+    head = make_head(tmp_path, dense, options={"basis": "context", "width": "4", "full_view": "20"})
+    ids = np.random.default_rng(0).integers(-1, 300, (len(ROWS), 150))
+    logits, distribution = logits_of(dense, ROWS), head.plan.compute_distribution(ROWS).astype(np.float64)
+    for row, given in enumerate(ids):
+        distribution[row, given[given >= 0]] = logits[row, given[given >= 0]]
+    truth = logits - np.log(np.exp(distribution).sum(axis=1, keepdims=True))
+    wanted = np.where(ids < 0, -np.inf, np.take_along_axis(truth, ids, axis=1))
+    np.testing.assert_allclose(head.logprobs(ROWS, ids), wanted, atol=1e-4)
+    np.testing.assert_allclose(head.logprobs(ROWS[:1], ids[:1]), wanted[:1], atol=1e-4)

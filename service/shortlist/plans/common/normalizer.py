@@ -48,6 +48,8 @@ def cover_classes(log_normalizer: FloatArray, ids: IdArray, logits: FloatArray) 
     logits: [B, m] float32. An estimated normaliser is a sum over classes it has scores of and a guess of the rest:
     where the classes given add up to more, the guess had missed some of them, and they take its place.
     """
+    if ids.shape[1] == 1:  # the sum of one
+        return np.maximum(log_normalizer, np.where(ids[:, 0] < 0, np.float32(-np.inf), logits[:, 0]))
     order = np.argsort(ids, axis=1, kind="stable")
     sorted_ids, distinct = np.take_along_axis(ids, order, axis=1), np.take_along_axis(logits, order, axis=1)
     repeated = sorted_ids < 0
