@@ -54,7 +54,7 @@ class Space:
     """builds: options to fit with, cheap ones first.
 
     setting: a setting of the plan, see `Head.with_settings`, with `values` in ascending order of precision and cost.
-    least: the smallest of them that a layer's heads take, by their other defaults.
+    least, most: the smallest and the largest of them that are worth a try for a layer; the smallest always is.
     adapt: calibrates a fitted head for one of them; None: it is fitted again with that option as any other.
     cost: by a manifest's fit and settings, for a swept option that is not how many classes are scored.
     """
@@ -65,6 +65,7 @@ class Space:
     adapt: Adapt | None = None
     cost: Callable[[Mapping[str, Any], Dense], Cost] | None = None
     least: Callable[[Dense], int] = lambda _: 1
+    most: Callable[[Dense], int] = lambda dense: dense.classes // 4  # of classes that are scored by more than a preview
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ SPACES = {
         GROUPED_OPENED_CLASSES,
         cost=grouped.estimate_cost,
         least=grouped.count_candidates,
+        most=lambda dense: dense.classes,
     ),
     "cascade": Space(list_cascade_builds, "candidates", CASCADE_CANDIDATES),
     "svd": Space(list_svd_builds, "full_view", SVD_FULL_VIEWS, change_full_view),
@@ -156,5 +158,5 @@ def list_settings(method: str, dense: Dense) -> list[Setting]:
     """Every setting of the swept option for a layer of this size, cheap ones first."""
     space = find_space(method)
     values = [value for value in space.values if value >= space.least(dense)]
-    fitting = [{space.setting: value} for value in values if value <= max(values[0], dense.classes // 4)]
+    fitting = [{space.setting: value} for value in values if value <= max(values[0], space.most(dense))]
     return fitting or [{}]

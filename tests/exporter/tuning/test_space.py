@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from shortlist.errors import BadInput
+from shortlist_exporter.inputs.sources import Dense
+from shortlist_exporter.methods.grouped import count_opened
 from shortlist_exporter.methods.l2s import change_probes
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_exporter.methods.svd import change_full_view
@@ -55,6 +57,14 @@ def test_every_build_is_one_that_the_method_takes(method, options):
 
 def test_grouped_heads_are_tried_without_a_promise_that_nothing_calibrates():
     assert [METHODS["grouped"].find_promise(options) for options in list_grouped_builds(dense)] == [None] * 3
+
+
+def test_grouped_heads_may_open_all_that_an_export_does_and_more():
+    """A recogniser of 6,625 characters kept P@5 .97 from 3,072 on; 1,536 were the most that were tried."""
+    layer = Dense(np.zeros((6625, 1), np.float32))
+    opened = [setting["opened"] for setting in list_settings("grouped", layer)]
+    assert count_opened(6625) in opened
+    assert opened[-1] == 6144
 
 
 def test_the_cost_of_grouped_is_that_of_what_is_opened():
