@@ -24,6 +24,7 @@ IN_PROCESS = (
     ("docs/python.md", "An export"),
     ("docs/decoding.md", "A search"),
     ("docs/decoding.md", "The step"),
+    ("docs/decoding.md", "Frames of a recogniser"),
     ("docs/generate.md", "Exact draws"),
     ("docs/methods.md", "`ds`"),
     ("docs/cli.md", "A walk through"),
