@@ -120,14 +120,21 @@ def check_layer(dense: Dense) -> None:
     check_floats(WEIGHT, dense.weight, 2)
     if dense.bias is not None:
         check_floats(BIAS, dense.bias, 1)
-        if len(dense.bias) != dense.classes:
-            raise BadInput(f"bias has {len(dense.bias)} entries for {dense.classes} rows of weight")
+        check_one_each("bias", dense.bias, dense.weight)
     padded = dense.padded
     if padded.ndim != 1 or padded.dtype.kind not in "iu" or len(np.unique(padded)) != padded.size:
         raise BadInput(f"padded must be different ids [m], not {padded.dtype} of shape {list(padded.shape)}")
     check_id_range("padded", padded, dense.classes)
     if padded.size and padded.min() < 0:
         raise BadInput(f"padded holds id {padded.min()} but classes go from 0 to {dense.classes - 1}")
+
+
+def check_one_each(what: str, bias: Array, weight: Array) -> None:
+    """Raise BadInput unless `bias` has a number for each row of `weight`, which some frameworks keep as [d, V]."""
+    rows, columns = weight.shape
+    if len(bias) != rows:
+        mending = "give the transposed weight, [V, d]" if len(bias) == columns else "give one for each"
+        raise BadInput(f"{what} has {len(bias)} entries for {rows} rows of weight: {mending}")
 
 
 def check_floats(what: str, values: Array, dims: int) -> None:
@@ -150,9 +157,10 @@ def load_dense(
     layer = read_layer(path, Choice(tensor, bias_tensor if bias_path is None else None))
     weight = read_floats(f"{layer.weight_name} in {path}", layer.weight, 2)
     bias = check_bias(layer, path) if bias_path is None else load_bias(bias_path, bias_tensor or BIAS)
-    if bias is not None and len(bias) != len(weight):
-        name = (bias_tensor or BIAS) if bias_path else layer.bias_name
-        raise BadInput(f"{name} in {bias_path or path} has {len(bias)} entries for {len(weight)} rows of weight")
+    if bias is not None:
+        check_one_each(
+            f"{(bias_tensor or BIAS) if bias_path else layer.bias_name} in {bias_path or path}", bias, weight
+        )
     return Dense(weight, bias, layer.logit_scale, layer.soft_cap, layer.padded, layer.dtype, hash_files(layer.files))
 
 
@@ -181,7 +189,9 @@ def load_contexts(path: Path) -> Contexts:
     targets, documents = file.read_integers("targets"), file.read_integers("documents")
     for name, values in {"targets": targets, "documents": documents}.items():
         if values is not None and len(values) != len(contexts):
-            raise BadInput(f"{name} in {path} has {len(values)} entries for {len(contexts)} contexts")
+            raise BadInput(
+                f"{name} in {path} has {len(values)} entries for {len(contexts)} contexts: give one for each"
+            )
     if documents is not None and np.any(documents != documents.astype(np.int32)):
         raise BadInput(f"documents in {path} hold numbers beyond 32 bits: number the documents from 0")
     owners = None if documents is None else documents.astype(np.int32)

@@ -155,8 +155,16 @@ def test_the_first_row_that_is_not_finite_is_told(tmp_path, weight, value):
 
 
 def test_a_bias_of_another_length(tmp_path, weight):
-    with pytest.raises(BadInput, match=f"bias .*{V - 1} entries for {V} rows"):
+    with pytest.raises(BadInput, match=f"bias .*{V - 1} entries for {V} rows of weight: give one for each"):
         load_dense(save(tmp_path / "h.safetensors", weight=weight, bias=weight[1:, 0]))
+
+
+def test_a_weight_beside_whose_bias_it_is_seen_to_be_transposed(tmp_path, weight):
+    turned = save(tmp_path / "h.safetensors", weight=weight.T.contiguous(), bias=weight[:, 0].contiguous())
+    with pytest.raises(
+        BadInput, match=rf"bias .*{V} entries for {D} rows of weight: give the transposed weight, \[V, d\]"
+    ):
+        load_dense(turned)
 
 
 @pytest.mark.parametrize("padded", [[-1], [V]])
