@@ -7,6 +7,8 @@ that a scorer has no answer for.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
@@ -146,7 +148,8 @@ class ScreenPlan(Plan):
         del logits
         result, routes = self.topk(contexts, 1, UNRESTRICTED), self.choose_routes(contexts)
         log_normalizer, by_dense = result.log_normalizer, result.scored == self.classes
-        rows = [i for i, route in enumerate(routes) if route and not by_dense[i] and self.misses(route, ids[i])]
+        misses = cache(lambda route, given: self.misses(route, np.frombuffer(given, np.int64)))  # rows ask for the same
+        rows = [i for i, route in enumerate(routes) if route and not by_dense[i] and misses(route, ids[i].tobytes())]
         if rows:
             log_normalizer[rows] = self.topk(contexts[rows], 1, ClassFilter(allow=ids[rows])).log_normalizer
         return log_normalizer

@@ -147,3 +147,13 @@ def test_a_full_view_is_of_a_second_stage(heads):
             with pytest.raises(BadInput, match="'full_view' would change nothing: this head has no previews"):
                 head.with_settings(full_view=9)
     assert 0 < staged < len(heads)
+
+
+def test_a_class_that_all_rows_ask_for_is_looked_up_once_a_cluster(heads, monkeypatch):
+    head, looks = heads["one cluster"], []
+    misses = head.plan.misses
+    monkeypatch.setattr(head.plan, "misses", lambda route, ids: looks.append((route, *ids)) or misses(route, ids))
+    together = head.logprobs(rows, [7])
+    assert 1 <= len(looks) == len(set(looks)) <= 6
+    monkeypatch.undo()
+    np.testing.assert_allclose(together, np.concatenate([head.logprobs(row[None], [7]) for row in rows]), atol=1e-5)
