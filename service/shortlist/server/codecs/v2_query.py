@@ -54,7 +54,7 @@ INPUT_DATATYPES: dict[str, tuple[str, ...]] = {
     CONTEXT: ("FP32", "FP16", "BF16"),
     ALLOW: (*WHOLE, TEXT_DATATYPE),
     BAN: (*WHOLE, TEXT_DATATYPE),
-    IDS: ("INT64", TEXT_DATATYPE),
+    IDS: (*WHOLE, TEXT_DATATYPE),
     BIAS_IDS: WHOLE,
     BIAS: ("FP32",),
     **{name + end: WHOLE for name in (ALLOW, BAN) for end in (OFFSETS, ROWS)},
@@ -111,7 +111,7 @@ def make_query(
     check_inputs(values, kind)
     exact = read_flag(parameters, "exact")
     if kind == "score":
-        return ScoreQuery(values[CONTEXT], values[IDS], exact)
+        return ScoreQuery(values[CONTEXT], values[IDS].astype(np.int64, copy=False), exact)
     allow, ban = (read_lists(name, values, parameters, registry) for name in (ALLOW, BAN))
     bias = read_bias(values)
     if kind == "sample":

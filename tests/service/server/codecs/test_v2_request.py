@@ -122,6 +122,14 @@ def test_unaligned_tensors_are_copied_to_where_runtimes_want_them():
         assert np.array_equal(query.contexts, CONTEXT)
 
 
+@pytest.mark.parametrize("datatype", ["INT64", "INT32"])
+def test_given_ids_are_whole_numbers_of_either_size(datatype):
+    ids = np.array([[1, -1], [2, 3]], datatype.lower())
+    request = decode(VALID, tensor("ids", ids, datatype))
+    assert request.query.ids.dtype == np.int64
+    assert request.query.ids.tolist() == [[1, -1], [2, 3]]
+
+
 def test_ids_ask_for_scores():
     ids = tensor("ids", np.array([[1, -1], [2, 3]]), "INT64")
     request = decode(VALID, ids, parameters={"binary_data_output": True})
