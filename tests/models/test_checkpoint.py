@@ -18,6 +18,36 @@ def test_a_file_of_something_else_is_no_checkpoint(tmp_path):
     assert load_checkpoint(tmp_path / "state.pt", "seed 0") is None
 
 
+@pytest.mark.parametrize("content", [torch.ones(3), [1, 2], 3])
+def test_a_file_of_torch_that_holds_no_names_is_no_checkpoint(tmp_path, content):
+    torch.save(content, tmp_path / "state.pt")
+    assert load_checkpoint(tmp_path / "state.pt", "seed 0") is None
+
+
+def test_the_state_of_another_training_is_kept_and_a_file_that_is_none_for_good(tmp_path):
+    path, earlier = tmp_path / "state.pt", tmp_path / "state.pt.earlier"
+    for done in range(2):
+        save_checkpoint(path, "seed 0", {"done": done})
+    assert not earlier.exists()
+    for seed in (1, 2):
+        save_checkpoint(path, f"seed {seed}", {"done": 0})
+        assert load_checkpoint(earlier, f"seed {seed - 1}") is not None
+    earlier.unlink()
+    torch.save({"weight": torch.ones(2)}, path, _use_new_zipfile_serialization=False)
+    for seed in (1, 2):
+        save_checkpoint(path, f"seed {seed}", {"done": 0})
+        assert load_checkpoint(path, f"seed {seed}") is not None
+        assert list(torch.load(earlier)) == ["weight"]
+
+
+def test_a_state_from_a_gpu_is_read_without_one(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.serialization.location_tag", lambda storage: "cuda:0")
+        save_checkpoint(tmp_path / "state.pt", "seed 0", {"weight": torch.ones(2)})
+    state = load_checkpoint(tmp_path / "state.pt", "seed 0")
+    assert torch.equal(state["weight"], torch.ones(2))
+
+
 def test_without_a_path_nothing_is_kept(tmp_path):
     save_checkpoint(None, "seed 0", {})
     assert load_checkpoint(None, "seed 0") is None
@@ -43,3 +73,8 @@ def test_a_file_that_torch_did_not_write_is_refused(tmp_path, content):
 def test_a_folder_that_is_not_there_is_refused_before_the_training(tmp_path):
     with pytest.raises(ValueError, match="make its folder"):
         load_checkpoint(tmp_path / "absent" / "state.pt", "seed 0")
+
+
+def test_a_folder_is_refused_before_the_training(tmp_path):
+    with pytest.raises(ValueError, match="is a folder: name a file in it"):
+        load_checkpoint(tmp_path, "seed 0")

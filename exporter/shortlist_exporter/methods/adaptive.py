@@ -28,6 +28,8 @@ from shortlist_models.adaptive.softmax import (
     compute_tail_widths,
 )
 from shortlist_models.adaptive.tail_preview import TailPreview
+from shortlist_models.adaptive.training import ORIGIN, name_head_training
+from shortlist_models.checkpoint import load_checkpoint
 from torch import Tensor
 
 from shortlist_exporter.core.types import Cost, Progress, quiet
@@ -42,6 +44,7 @@ from .base import Fitted, Options, TrainedMethod, parse_options
 from .supervised import (
     RankedExamples,
     check_layer_shape,
+    make_train_options,
     note_absent_classes,
     parse_numbers,
     rank_examples,
@@ -84,13 +87,11 @@ class AdaptiveMethod(TrainedMethod):
         method_options = parse_options(AdaptiveOptions, options)
         ranked = rank_examples(examples, dense)
         with translate_errors():
-            cutoffs = choose_cutoffs(method_options, dense, ranked, progress)
+            cutoffs = choose_cutoffs(method_options, dense, ranked, seed, progress)
             torch.manual_seed(seed)
-            module = AdaptiveSoftmax(
-                dense.dim, dense.classes, cutoffs, method_options.div_value, method_options.head_bias, ranked.order
-            )
+            module = make_module(method_options, dense, ranked, cutoffs)
         loss = lambda rows, gold: module(rows, gold).loss  # noqa: E731
-        result = train_module(module, loss, ranked, method_options, seed, progress)
+        result = train_module(module, loss, ranked, method_options, seed, progress, describe_plan(method_options))
         return make_fitted(module, dense, ranked.contexts, method_options, result)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
@@ -132,8 +133,24 @@ class Previewed(torch.nn.Module):
         return self.softmax.log_prob(contexts)
 
 
-def choose_cutoffs(options: AdaptiveOptions, dense: Dense, ranked: RankedExamples, progress: Progress) -> list[int]:
-    """The cutoffs of the options, else of the checkpoint, else of the least predicted time.
+def make_module(
+    options: AdaptiveOptions, dense: Dense, ranked: RankedExamples, cutoffs: Sequence[int]
+) -> AdaptiveSoftmax:
+    """The module before its training; raises ValueError for cutoffs that do not fit the layer."""
+    return AdaptiveSoftmax(dense.dim, dense.classes, cutoffs, options.div_value, options.head_bias, ranked.order)
+
+
+def describe_plan(options: AdaptiveOptions) -> str:
+    """The options that cutoffs follow from, in one string."""
+    if options.cutoffs:
+        return f"cutoffs={options.cutoffs}"
+    return f"tails={options.tails} planned_for={options.planned_for} planned_k={options.planned_k}"
+
+
+def choose_cutoffs(
+    options: AdaptiveOptions, dense: Dense, ranked: RankedExamples, seed: int, progress: Progress
+) -> list[int]:
+    """The cutoffs of the options, else of the interrupted training, else of the least predicted time.
 
     Raises ValueError, BadInput.
     """
@@ -142,7 +159,7 @@ def choose_cutoffs(options: AdaptiveOptions, dense: Dense, ranked: RankedExample
         check_cutoffs(dense.classes, cutoffs)
         check_widths(compute_tail_widths(dense.dim, len(cutoffs), options.div_value))
         return cutoffs
-    cutoffs_before = read_checkpoint_cutoffs(options.checkpoint)
+    cutoffs_before = find_checkpoint_cutoffs(options, dense, ranked, seed)
     if cutoffs_before:
         return cutoffs_before
     progress("cost of this machine", 0, 1)
@@ -152,8 +169,24 @@ def choose_cutoffs(options: AdaptiveOptions, dense: Dense, ranked: RankedExample
     return list(cuts.cutoffs)
 
 
-def read_checkpoint_cutoffs(checkpoint: str) -> list[int]:
+def find_checkpoint_cutoffs(options: AdaptiveOptions, dense: Dense, ranked: RankedExamples, seed: int) -> list[int]:
     """The cutoffs of an interrupted training, which goes on with them: measured times differ from run to run.
+
+    None where the checkpoint is of another training, or its cutoffs were planned by other options. Raises ValueError,
+    BadInput where the file is no checkpoint of an adaptive softmax.
+    """
+    cutoffs = read_checkpoint_cutoffs(options.checkpoint)
+    try:
+        module = make_module(options, dense, ranked, cutoffs)
+    except ValueError:  # of a layer of other sizes
+        return []
+    name = name_head_training(module, ranked.contexts, ranked.targets, make_train_options(options, seed))
+    state = load_checkpoint(Path(options.checkpoint), name)
+    return cutoffs if state is not None and state.get(ORIGIN) == describe_plan(options) else []
+
+
+def read_checkpoint_cutoffs(checkpoint: str) -> list[int]:
+    """The cutoffs of the module in a checkpoint, none without a file.
 
     Raises ValueError, BadInput where the file is no checkpoint of an adaptive softmax.
     """

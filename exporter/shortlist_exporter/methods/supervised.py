@@ -81,6 +81,11 @@ class TrainingOptions(Protocol):
     checkpoint: str
 
 
+def make_train_options(options: TrainingOptions, seed: int) -> TrainOptions:
+    """The options of a head's training."""
+    return TrainOptions(options.epochs, options.batch, options.learning_rate, seed)
+
+
 def train_module(
     module: nn.Module,
     loss: Loss,
@@ -88,14 +93,16 @@ def train_module(
     options: TrainingOptions,
     seed: int,
     progress: Progress,
+    origin: str = "",
 ) -> dict[str, Any]:
     """Train `module` in place; returns each epoch's loss, in nats, and how many classes are `never` a target.
 
-    Those rank last, and are learnt as unlikely.
+    Those rank last, and are learnt as unlikely. origin: as of `train_head`.
     """
-    train = TrainOptions(options.epochs, options.batch, options.learning_rate, seed)
+    train = make_train_options(options, seed)
     checkpoint = Path(options.checkpoint) if options.checkpoint else None
-    history = train_head(module, loss, examples.contexts, examples.targets, train, progress, checkpoint)
+    with translate_errors():
+        history = train_head(module, loss, examples.contexts, examples.targets, train, progress, checkpoint, origin)
     return {"history": history, "never": int((examples.counts == 0).sum())}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
 from shortlist_models.progress import Progress, quiet
 
+ORIGIN = "origin"  # in a checkpoint: what the sizes of the module follow from
 Loss = Callable[[Tensor, Tensor], Tensor]  # contexts [B, d], targets [B] -> mean negative log-likelihood, nats
 
 
@@ -34,36 +36,54 @@ def train_head(
     options: TrainOptions,
     progress: Progress = quiet,
     checkpoint: Path | None = None,
+    origin: str = "",
 ) -> list[float]:
     """Train `module` in place on `contexts` [n, d] and `targets` [n] int64; returns each epoch's mean loss, in nats.
 
-    loss: of a batch. checkpoint: a file written after every epoch; a training of the same examples, shapes and options
-    goes on from it and ends with the same weights. Raises ValueError for a file that is none.
+    loss: of a batch; what it draws from torch's random numbers follows from the seed. checkpoint: a file written after
+    every epoch; a training of the same examples, shapes and options goes on from it and ends with the same weights.
+    origin: what the module's sizes follow from, kept there. Raises ValueError for a file that is none.
     """
     generator = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.Adam(module.parameters(), lr=options.learning_rate)
     steps = options.epochs * -(-len(contexts) // options.batch)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
     parts: dict[str, Any] = {"module": module, "optimizer": optimizer, "schedule": schedule}
-    fingerprint = name_training(f"{options} {describe_shapes(module)}", contexts, targets)
+    fingerprint = name_head_training(module, contexts, targets, options)
     history = resume_training(load_checkpoint(checkpoint, fingerprint), parts, generator)
     module.train()
     for epoch in range(len(history), options.epochs):
         total = 0.0
         order = torch.randperm(len(contexts), generator=generator)
-        for done, rows in enumerate(torch.split(order, options.batch)):
-            batch_loss = loss(contexts[rows], targets[rows])
-            optimizer.zero_grad()
-            batch_loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            schedule.step()
-            total += float(batch_loss.detach()) * len(rows)
-            progress("training", epoch * len(order) + done * options.batch + len(rows), options.epochs * len(order))
+        with draw_alike(generator):
+            for done, rows in enumerate(torch.split(order, options.batch)):
+                batch_loss = loss(contexts[rows], targets[rows])
+                optimizer.zero_grad()
+                batch_loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                schedule.step()
+                total += float(batch_loss.detach()) * len(rows)
+                seen = epoch * len(order) + done * options.batch + len(rows)
+                progress("training", seen, options.epochs * len(order))
         history.append(total / len(order))
         states = {name: part.state_dict() for name, part in parts.items()}
-        save_checkpoint(checkpoint, fingerprint, {**states, "generator": generator.get_state(), "history": history})
+        states |= {"generator": generator.get_state(), "history": history, ORIGIN: origin}
+        save_checkpoint(checkpoint, fingerprint, states)
     module.eval()
     return history
+
+
+@contextmanager
+def draw_alike(generator: torch.Generator) -> Iterator[None]:
+    """Let torch's own random numbers on the CPU go on as those of `generator`; afterwards they are as before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(generator.get_state())
+        yield
+
+
+def name_head_training(module: nn.Module, contexts: Tensor, targets: Tensor, options: TrainOptions) -> str:
+    """The fingerprint of a head's training, as its checkpoint has it."""
+    return name_training(f"{options} {describe_shapes(module)}", contexts, targets)
 
 
 def resume_training(state: dict[str, Any] | None, parts: dict[str, Any], generator: torch.Generator) -> list[float]:
@@ -77,5 +97,6 @@ def resume_training(state: dict[str, Any] | None, parts: dict[str, Any], generat
 
 
 def describe_shapes(module: nn.Module) -> str:
-    """Names and shapes of all tensors in one string, which differs between modules of different sizes."""
-    return repr([(name, list(tensor.shape)) for name, tensor in module.state_dict().items()])
+    """Names and shapes of all tensors, and what else the module prints of itself, in one string."""
+    shapes = [(name, list(tensor.shape)) for name, tensor in module.state_dict().items()]
+    return f"{shapes}{module.extra_repr()}"

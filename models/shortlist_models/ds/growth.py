@@ -19,8 +19,8 @@ class Growth:
     def update(self, accuracy: float, *, failing: bool = False, must_stop: bool = False, enough: bool = False) -> None:
         """Set the coefficient of the next round by the validation accuracy of the last.
 
-        failing: the task loss is too high to prune, so go one step back without stopping. forced: grow whatever
-        the accuracy. enough: do not grow now.
+        failing: the task loss is too high to prune, so go one step back without stopping. must_stop: the stage is to
+        end, so grow whatever the accuracy. enough: do not grow now.
         """
         self.best = max(self.best, accuracy)
         if failing:

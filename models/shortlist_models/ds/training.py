@@ -290,8 +290,10 @@ class Run:
         self.result = TrainingResult(self.module, state["history"], state["notices"], state["peak_bytes"])
 
     def describe_training(self, dense: FullSoftmax) -> str:
-        """Options and data in one string: a checkpoint of another training has another one."""
-        options = replace(self.module.options, lasso=0.0, expert_lasso=0.0)
+        """Options, but for the device, and data in one string: a checkpoint of another training has another one."""
+        options = replace(self.options, device="cpu"), replace(self.module.options, lasso=0.0, expert_lasso=0.0)
+        layer = dense.weight, dense.bias, dense.padding
         targets = self.examples.targets if isinstance(self.examples.targets, Tensor) else None
-        data = self.examples.contexts, targets, dense.weight, dense.bias
-        return name_training(f"{self.options} {options}", *data)
+        assert isinstance(self.validation.targets, Tensor)
+        data = self.examples.contexts, targets, self.validation.contexts, self.validation.targets
+        return name_training(f"{options} {dense.logit_scale} {dense.soft_cap}", *layer, *data)

@@ -106,11 +106,12 @@ def train_screen(
     """Algorithm 1: spherical k-means, then rounds of gradient steps on (8) and of the knapsack (7).
 
     contexts: [n, d]. best: their exact best classes. always: [m] ids that every set holds. background: what sets are
-    filled up with. checkpoint: a file written after every round; a training of the same contexts and options goes on
-    from it and ends with the same screen. Raises ValueError for a file that is none.
+    filled up with. checkpoint: a file written after every round; a training of the same contexts, background and
+    options goes on from it and ends with the same screen. Raises ValueError for a file that is none.
     """
     run = Run(contexts, best, options, always, background)
-    fingerprint = name_training(repr(options), contexts, best.ids, always)
+    filling = (None,) if background is None else (background.rows, background.ids, background.values)
+    fingerprint = name_training(repr(options), contexts, best.ids, always, *filling)
     run.start(load_checkpoint(checkpoint, fingerprint), progress)
     while run.rounds_done < options.rounds:
         run.run_round(progress)

@@ -94,6 +94,10 @@ class Mixtape(nn.Module):
             ) from None
         return module.eval()
 
+    def extra_repr(self) -> str:
+        """What no shape tells."""
+        return f"gate_noise={self.gate_noise:g}" if self.gate_noise else ""
+
     def compute_components(self, contexts: Tensor) -> Tensor:
         """h_k, [B, d] -> [B, K, d] (3)."""
         vectors: Tensor = self.hidden(contexts).tanh()

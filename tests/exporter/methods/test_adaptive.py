@@ -172,6 +172,14 @@ def test_cutoffs_are_chosen_and_an_interrupted_export_goes_on_with_them(tmp_path
     first = next(done / total for stage, done, total in stages if stage == "training")
     assert first > 0.5
     assert "cost of this machine" not in {stage for stage, _, _ in stages}
+    fewer = export(layer, sample, tmp_path / "lm" / "2", Request("adaptive", {**options, "tails": "1"}, threads=1))
+    assert len(kept.cutoffs) > 2
+    assert len(fewer.fit["cutoffs"]) == 1
+    small = make_dense(5000, 64)
+    options |= {"epochs": "1", "div_value": "2"}
+    of_small = Contexts(sample.contexts, sample.targets % 5000)
+    found = export(small, of_small, tmp_path / "lm" / "3", Request("adaptive", options, threads=1))
+    assert max(found.fit["cutoffs"]) < 5000
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Training of a Doubly Sparse Softmax: pruning, mitosis, memory, resuming."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from shortlist_models import FullSoftmax
@@ -100,6 +102,23 @@ def test_a_checkpoint_of_other_options_is_not_taken(tmp_path):
     run = Run(dense, examples, validation, QUICK, DSOptions())
     run.resume(path)
     assert run.rows_seen == 0
+
+
+def test_a_training_is_the_same_on_every_device_and_another_of_a_scaled_or_capped_layer_or_other_validation():
+    def name(layer=dense, validation=validation, **changes):
+        options = TrainOptions(**vars(QUICK) | {"experts": 1} | changes)
+        return Run(layer, examples, validation, options, DSOptions()).fingerprint
+
+    on_gpu = replace(QUICK, experts=1, device="cuda:0")
+    run = Run(dense, examples, validation, replace(on_gpu, device="cpu"), DSOptions())
+    run.options = on_gpu
+    assert run.describe_training(dense) == name()
+    parts = dense.weight, dense.bias
+    others = FullSoftmax(*parts, logit_scale=2.0), FullSoftmax(*parts, soft_cap=9.0)
+    padded = FullSoftmax(*parts, padded=torch.tensor([CLASSES - 1]))
+    fewer = Examples(validation.contexts[1:], validation.targets[1:])
+    names = {name(), *(name(other) for other in (*others, padded)), name(validation=fewer)}
+    assert len(names) == 5
 
 
 def test_one_expert_is_a_dense_softmax_trained_on():

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shortlist_models.l2s.candidate_sets import (
+    Background,
     BestClasses,
     ScreenOptions,
     choose_candidate_sets,
@@ -169,6 +170,18 @@ def test_a_checkpoint_of_other_contexts_is_not_taken(tmp_path):
     others = contexts.flip(0)
     again = train_screen(others, labels, options, checkpoint=path)
     assert torch.equal(again.vectors, train_screen(others, labels, options).vectors)
+
+
+def test_a_checkpoint_of_another_background_is_not_taken(tmp_path):
+    contexts, labels = make_problem()
+    options, path = ScreenOptions(clusters=6, budget=12, rounds=2, epochs=1), tmp_path / "state.pt"
+    rows = torch.arange(len(contexts))
+    background = Background(rows, (labels.ids.int() + 7) % labels.classes, torch.full(labels.ids.shape, 2.0))
+    start = train_screen(contexts, labels, options, checkpoint=path)
+    again = train_screen(contexts, labels, options, checkpoint=path, background=background)
+    alone = train_screen(contexts, labels, options, background=background)
+    assert not torch.equal(start.vectors, alone.vectors)
+    assert torch.equal(again.vectors, alone.vectors)
 
 
 def test_scaling_keeps_the_choice_and_sets_the_confidence():

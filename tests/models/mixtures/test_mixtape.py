@@ -143,3 +143,27 @@ def test_training_on_contexts_learns_and_resumes_to_the_same_head(make, tmp_path
     resumed = make()
     assert train_head(resumed, resumed, inputs, targets, options, checkpoint=path) == history
     torch.testing.assert_close(resumed.state_dict(), whole.state_dict(), rtol=0, atol=0)
+
+
+def test_noise_of_gates_is_the_same_where_a_training_goes_on_and_other_noise_is_another_training(tmp_path):
+    inputs, logits = make_problem(contexts=200)
+    options, path, calls = TrainOptions(epochs=3, batch=50), tmp_path / "state.pt", []
+
+    def learn(noise, checkpoint=None, stop=None):
+        torch.manual_seed(0)
+        head = Mixtape(DIM, CLASSES, gate_noise=noise)
+        torch.manual_seed(len(calls))  # what else has been drawn in the process must not matter
+        calls.append(noise)
+
+        def halt(stage, done, total):
+            if done == stop:
+                raise KeyboardInterrupt
+
+        train_head(head, head, inputs, logits.argmax(dim=1), options, halt, checkpoint)
+        return head.state_dict()
+
+    whole = learn(0.5)
+    with pytest.raises(KeyboardInterrupt):
+        learn(0.5, path, stop=300)
+    torch.testing.assert_close(learn(0.5, path), whole, rtol=0, atol=0)
+    torch.testing.assert_close(learn(0.0, path), learn(0.0), rtol=0, atol=0)
