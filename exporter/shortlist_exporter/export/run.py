@@ -14,6 +14,7 @@ from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.formats import tensor_file, torch_file
+from shortlist_exporter.inputs.formats.base import check_finite
 from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_exporter.inputs.splits import select_rows, split_held_out
 from shortlist_exporter.methods.base import DenseMethod, Fitted, Method, TrainedMethod
@@ -78,12 +79,20 @@ def fit_head(
 
 
 def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of a module, a safetensors file, or a state dict saved by torch; raises NotFound, BadInput."""
+    """The tensors of a module, a safetensors file, or a state dict saved by torch, numbers in float32.
+
+    Raises NotFound, and BadInput for a file of something else, NaN or infinity.
+    """
     if isinstance(head, Path):
         is_torch_file = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
         read = torch_file.read_torch_tensors(head) if is_torch_file else tensor_file.read_tensors(head, "weight")
-        return dict(read.tensors)
-    return {name: value.detach().cpu() for name, value in head.state_dict().items()}
+        tensors = read.tensors
+    else:
+        tensors = {name: value.detach().cpu() for name, value in head.state_dict().items()}
+    state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
+    for name, value in state.items():
+        check_finite(f"{name} of the trained head", torch.atleast_1d(value).numpy())
+    return state
 
 
 def add_certificate(

@@ -30,6 +30,7 @@ from .softmax import DSOptions, DSSoftmax
 
 CLONING_SAMPLE_ROWS = 32_768  # contexts that clonings are measured on
 THRESHOLD_ROWS = 4096  # of those, what the pruning threshold is measured on
+SEED_LIMIT = 1 << 63  # torch takes smaller seeds only
 EVIDENCE_ROWS = 150_000  # contexts that decide which classes a clone keeps
 
 
@@ -210,7 +211,7 @@ class Run:
         total = len(self.examples.contexts)
         epoch, start = divmod(self.rows_seen, total)
         if epoch != self.order_epoch:
-            shuffle = torch.Generator().manual_seed(self.options.seed * 1_000_003 + epoch)
+            shuffle = torch.Generator().manual_seed((self.options.seed * 1_000_003 + epoch) % SEED_LIMIT)
             self.epoch_order, self.order_epoch = torch.randperm(total, generator=shuffle), epoch
         size = self.options.batch if self.is_last_stage else self.options.expert_batch * self.module.experts
         rows = self.epoch_order[start : start + min(size, self.options.batch)]

@@ -96,6 +96,11 @@ def test_another_seed_gives_another_head():
     assert not torch.equal(first.module.gate, second.module.gate)
 
 
+def test_seeds_may_be_as_large_as_torch_takes():
+    options = TrainOptions(**vars(QUICK) | {"experts": 2, "seed": (1 << 63) - 1, "round_steps": 30})
+    assert train(dense, examples, validation, options).module.experts == 2
+
+
 def test_a_checkpoint_of_other_options_is_not_taken(tmp_path):
     path = tmp_path / "state.pt"
     train(dense, examples, validation, TrainOptions(**vars(QUICK) | {"experts": 2}), checkpoint=path)
