@@ -91,7 +91,7 @@ def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
         tensors = {name: value.detach().cpu() for name, value in head.state_dict().items()}
     state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
     for name, value in state.items():
-        check_finite(f"{name} of the trained head", torch.atleast_1d(value).numpy())
+        check_finite(f"{name} of the trained head", value.reshape(value.shape or (1,)).numpy())
     return state
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
+
+STALLED_ROUNDS = 300  # that a stage may go on for without a row less
 
 
 def check_parts(weight: Tensor, bias: Tensor, gate: Tensor, ids: list[Tensor], classes: int) -> None:
@@ -29,4 +33,13 @@ def check_targets(targets: Tensor, rows: int, classes: int) -> None:
     if targets.ndim == 1 and rows and not 0 <= int(targets.min()) <= int(targets.max()) < classes:
         raise ValueError(
             f"targets go from {int(targets.min())} to {int(targets.max())} but classes from 0 to {classes - 1}"
+        )
+
+
+def check_pruning(rows: Sequence[int]) -> None:
+    """Raise ValueError where a stage that must shrink has not, by the `rows` that it had after each round so far."""
+    if len(rows) > STALLED_ROUNDS and len(set(rows[-STALLED_ROUNDS:])) == 1:
+        raise ValueError(
+            f"no row was pruned in {STALLED_ROUNDS} rounds, and the {rows[-1]} that are left are too many to clone the "
+            "experts: raise lasso, threshold or learning_rate, choose fewer experts, or leave evidence on"
         )

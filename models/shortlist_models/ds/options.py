@@ -26,7 +26,8 @@ class TrainOptions:
     without lasso, their learning rate falling from `tuning_rate` to 0. threshold: task loss, in nats, under which rows
     are pruned; None: 5 % over the dense softmax's. lasso: both lassos' first coefficient; it grows by `growth` a round
     until validation accuracy falls `tolerance` under its best, or `speedup` is reached. ceiling: a stage goes on until
-    its clones' weights stay under so many dense layers. prune_steps: between prunings. noise: of `mitosis.clone`.
+    its clones' weights stay under so many dense layers. prune_steps: between prunings, of which a round has one at
+    least. noise: of `mitosis.clone`.
     evidence: clones are made without the classes that the fewest of their contexts have among the dense softmax's
     best five, as many as the ceiling and, in the last stage, `speedup` ask for; the lasso may then be weak, and no
     stage is prolonged. Not in the paper; see `evidence`.

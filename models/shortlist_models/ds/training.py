@@ -21,6 +21,7 @@ from shortlist_models.checkpoint import load_checkpoint, name_training, save_che
 from shortlist_models.full import FullSoftmax
 from shortlist_models.progress import Progress, quiet
 
+from .checks import check_pruning
 from .compaction import count_allocated_bytes
 from .evidence import FORWARD_CHUNK_ROWS, Evidence, find_best_classes
 from .growth import Growth
@@ -30,7 +31,6 @@ from .softmax import DSOptions, DSSoftmax
 
 CLONING_SAMPLE_ROWS = 32_768  # contexts that clonings are measured on
 THRESHOLD_ROWS = 4096  # of those, what the pruning threshold is measured on
-SEED_LIMIT = 1 << 63  # torch takes smaller seeds only
 EVIDENCE_ROWS = 150_000  # contexts that decide which classes a clone keeps
 
 
@@ -163,6 +163,8 @@ class Run:
         over_ceiling = not self.is_last_stage and self.is_over_ceiling
         enough = self.options.speedup is not None and record["speedup"] >= self.options.speedup
         forced = over_ceiling and self.stage_rounds >= self.options.rounds
+        if forced:
+            check_pruning([sum(earlier["sizes"]) for earlier in self.result.history[-self.stage_rounds :]])
         self.growth.update(record["top1"], failing=task_loss >= self.threshold, must_stop=forced, enough=enough)
         if not self.is_last_stage and self.stage_rounds >= self.options.rounds and not over_ceiling:
             self.clone_experts(2)
@@ -177,13 +179,13 @@ class Run:
     def run_steps(self, progress: Progress, *, tuning: bool) -> float:
         """Run the steps of one round, with pruning between them; returns their mean task loss, in nats."""
         total, losses = self.options.round_steps, list[float]()
+        prune_steps = min(self.options.prune_steps, total)
         for done in range(total):
             rate_share = 1 - (self.tuning_rounds_done + done / total) / max(1, self.options.tuning_rounds)
-            losses.append(
-                self.run_step(self.options.tuning_rate * rate_share if tuning else self.options.learning_rate)
-            )
-            if not tuning and len(losses) % self.options.prune_steps == 0:
-                recent = losses[-self.options.prune_steps :]
+            rate = self.options.tuning_rate * rate_share if tuning else self.options.learning_rate
+            losses.append(self.run_step(rate))
+            if not tuning and len(losses) % prune_steps == 0:
+                recent = losses[-prune_steps:]
                 if sum(recent) / len(recent) < self.threshold:
                     self.module.prune(self.optimizer)
             progress(self.describe_stage(), done + 1, total)
@@ -211,7 +213,7 @@ class Run:
         total = len(self.examples.contexts)
         epoch, start = divmod(self.rows_seen, total)
         if epoch != self.order_epoch:
-            shuffle = torch.Generator().manual_seed((self.options.seed * 1_000_003 + epoch) % SEED_LIMIT)
+            shuffle = torch.Generator().manual_seed((self.options.seed * 1_000_003 + epoch) % (1 << 63))
             self.epoch_order, self.order_epoch = torch.randperm(total, generator=shuffle), epoch
         size = self.options.batch if self.is_last_stage else self.options.expert_batch * self.module.experts
         rows = self.epoch_order[start : start + min(size, self.options.batch)]
@@ -294,7 +296,5 @@ class Run:
         """Options, but for the device, and data in one string: a checkpoint of another training has another one."""
         options = replace(self.options, device="cpu"), replace(self.module.options, lasso=0.0, expert_lasso=0.0)
         layer = dense.weight, dense.bias, dense.padding
-        targets = self.examples.targets if isinstance(self.examples.targets, Tensor) else None
-        assert isinstance(self.validation.targets, Tensor)
-        data = self.examples.contexts, targets, self.validation.contexts, self.validation.targets
+        data = [part if isinstance(part, Tensor) else None for part in (*self.examples, *self.validation)]
         return name_training(f"{options} {dense.logit_scale} {dense.soft_cap}", *layer, *data)

@@ -96,6 +96,18 @@ def test_another_seed_gives_another_head():
     assert not torch.equal(first.module.gate, second.module.gate)
 
 
+def test_short_rounds_prune_too():
+    module = train(dense, examples, validation, replace(QUICK, round_steps=8, prune_steps=25, threshold=2.0)).module
+    assert module.experts == 4
+    assert sum(module.sizes) < 2 * 3.25 * CLASSES
+
+
+def test_a_stage_that_cannot_shrink_is_refused():
+    options = replace(QUICK, round_steps=1, threshold=1e-9)
+    with pytest.raises(ValueError, match=f"no row was pruned in 300 rounds, and the {2 * CLASSES} that are left"):
+        train(dense, examples, validation, options)
+
+
 def test_seeds_may_be_as_large_as_torch_takes():
     options = TrainOptions(**vars(QUICK) | {"experts": 2, "seed": (1 << 63) - 1, "round_steps": 30})
     assert train(dense, examples, validation, options).module.experts == 2
