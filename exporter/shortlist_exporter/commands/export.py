@@ -31,7 +31,7 @@ from shortlist_exporter.inputs.class_lists import load_set, load_texts
 from shortlist_exporter.inputs.sampled import complete_contexts, normalize_contexts, normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
 from shortlist_exporter.methods.base import TrainedMethod
-from shortlist_exporter.methods.registry import DEFAULT_METHOD, METHODS, find_method
+from shortlist_exporter.methods.registry import DEFAULT_METHOD, METHODS, choose_device, find_method
 
 from .progress import progress_bar
 from .summary import make_summary
@@ -98,7 +98,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
         metavar="K=SHARE",
         help="the same for P@K, repeatable",
     )
-    add("--device", metavar="cpu|cuda:N", help="device for training, of methods that train a head (default: cpu)")
+    add("--device", metavar="cpu|cuda:N", help="device that ds and ds-svd are trained on (default: cpu)")
     add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
     add("--cosine", action="store_true", help="divide rows and contexts by their lengths: scores are cosines")
 
@@ -192,12 +192,13 @@ def make_model_request(args: argparse.Namespace, model: Bundle) -> Request:
 
 def make_request(args: argparse.Namespace, like: Request | None) -> Request:
     """What the arguments ask for, on top of `like`, how the bundle of --like was asked for; raises BadInput."""
-    options = dict(parse_option(option) for option in args.options) | ({"device": args.device} if args.device else {})
+    method = args.method or (DEFAULT_METHOD if like is None else like.method)
+    options = dict(parse_option(option) for option in args.options) | choose_device(method, args.device)
     promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5), *args.min_pk) if share is not None}
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
     request = replace(request, item_position=args.item_position, cosine=args.cosine)
     if like is None:
-        return replace(request, method=args.method or DEFAULT_METHOD)
+        return replace(request, method=method)
     if args.method is not None:
         raise BadInput("--like takes the method of that bundle: leave --method out")
     if request.names is not None:

@@ -55,10 +55,11 @@ class Method(ABC):
     plan: of the service, which answers with the head. reference: what the head is compared with, the given dense layer
     or the head's own full distribution. normalizer: what its log-probabilities are normalised over. ways_to_find_more:
     what to do where a head misses too many, for errors and notes. ways_to_normalize: the same where log-probabilities
-    are far off.
+    are far off. trains_on_devices: whether an option `device` says where it is trained.
     """
 
     plan: ClassVar[str]
+    trains_on_devices: ClassVar[bool] = False
     reference: ClassVar[Reference]
     normalizer: ClassVar[Normalizer]
     ways_to_find_more: ClassVar[str] = "fit it to more contexts like those of the requests, or choose another --method"
@@ -137,7 +138,8 @@ def parse_options(kind: type[O], values: dict[str, str]) -> O:
         first = error.errors()[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise BadInput(f"there is no option '{name}': choose from {', '.join(kind.model_fields)}") from None
+            there_are = f"choose from {', '.join(kind.model_fields)}" if kind.model_fields else "this method has none"
+            raise BadInput(f"there is no option '{name}': {there_are}") from None
         raise BadInput(f"option {name}={values.get(name)} is wrong: {first['msg']}") from None
 
 

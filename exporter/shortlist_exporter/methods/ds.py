@@ -66,6 +66,7 @@ class DsMethod(TrainedMethod):
     """Doubly Sparse Softmax; `shortlist_models.ds.softmax` has the algorithm and its source."""
 
     plan = "gated"
+    trains_on_devices = True
     kind: ClassVar[type[DsOptions]] = DsOptions
 
     def learn(

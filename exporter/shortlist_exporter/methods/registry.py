@@ -30,7 +30,7 @@ METHODS: dict[str, DenseMethod | TrainedMethod] = {
 }
 DEFAULT_METHOD = "grouped"  # the fastest with compiled loops, and it promises a precision
 
-__all__ = ["DEFAULT_METHOD", "METHODS", "DenseMethod", "Fitted", "TrainedMethod", "find_method"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "DenseMethod", "Fitted", "TrainedMethod", "choose_device", "find_method"]
 
 
 def find_method(name: str) -> DenseMethod | TrainedMethod:
@@ -38,3 +38,12 @@ def find_method(name: str) -> DenseMethod | TrainedMethod:
     if name not in METHODS:
         raise BadInput(f"there is no method '{name}': choose one of {', '.join(METHODS)}")
     return METHODS[name]
+
+
+def choose_device(name: str, device: str | None) -> dict[str, str]:
+    """The option `device` of the method of this name; raises BadInput for a GPU where the method uses none."""
+    if device is None or find_method(name).trains_on_devices:
+        return {} if device is None else {"device": device}
+    if device != "cpu":
+        raise BadInput(f"method {name} is made on the CPU: leave --device {device} out")
+    return {}

@@ -238,6 +238,7 @@ def test_contexts_made_in_python_are_checked_as_files_are(out):
         (Request(method="magic"), "there is no method 'magic': choose one of full, svd, l2s"),
         (Request("svd", options={"basis": "north"}), "option basis=north is wrong"),
         (Request("svd", options={"widht": "3"}), "there is no option 'widht'"),
+        (Request("full", options={"width": "3"}), "there is no option 'width': this method has none"),
         (Request("svd", options={"width": "17"}), "width=17 is over d = 16"),
         (Request("svd", options={"width": "0"}), "option width=0 is wrong"),
         (Request("svd", options={"full_view": "301"}), "full_view=301 is over V = 300"),
