@@ -23,6 +23,7 @@ from shortlist_exporter.graphs.gate.int8 import round_rows
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .base import Fitted, Options, TrainedMethod, parse_options
+from .supervised import translate_errors
 
 VALIDATION_SHARE = 10  # one row in ten decides when the lasso has grown enough
 MAX_VALIDATION_ROWS = 5000
@@ -159,12 +160,10 @@ def train_experts(
     module_options = DSOptions(
         load=options.load, gamma=options.gamma, keep_one=options.keep_one, expert_group=options.expert_group
     )
-    try:
+    with translate_errors():
         return train(
             dense.module, fit, validation, make_train_options(options, seed), module_options, progress, checkpoint
         )
-    except ValueError as error:
-        raise BadInput(str(error)) from None
 
 
 def retrain_dense(
@@ -177,7 +176,8 @@ def retrain_dense(
 ) -> DSSoftmax:
     """A dense softmax, as one expert, trained from the same start, as long and in the same way."""
     same = make_dense_options(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
-    return train(dense.module, fit, validation, same, None, progress).module.cpu()
+    with translate_errors():
+        return train(dense.module, fit, validation, same, None, progress).module.cpu()
 
 
 def check_device(device: str) -> None:

@@ -100,10 +100,10 @@ def choose_cutoffs(options: DsoftmaxOptions, counts: Tensor) -> list[int]:
 
 
 def choose_widths(options: DsoftmaxOptions, dim: int, buckets: int) -> list[int]:
-    """The widths of the options, or d, d/4, d/16, ..."""
+    """The widths of the options, or d, d/4, d/16, ..., 1 at least."""
     if options.widths:
         return parse_numbers("widths", options.widths)
-    return [dim // WIDTH_DIVISOR**bucket for bucket in range(buckets)]
+    return [max(1, dim // WIDTH_DIVISOR**bucket) for bucket in range(buckets)]
 
 
 def make_fitted(module: DSoftmax, options: DsoftmaxOptions, fit: dict[str, Any]) -> Fitted:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
-from shortlist_models.progress import Progress, quiet
+from shortlist_models.progress import Progress, check_loss, quiet
 
 ORIGIN = "origin"  # in a checkpoint: what the sizes of the module follow from
 Loss = Callable[[Tensor, Tensor], Tensor]  # contexts [B, d], targets [B] -> mean negative log-likelihood, nats
@@ -42,7 +42,8 @@ def train_head(
 
     loss: of a batch; what it draws from torch's random numbers follows from the seed. checkpoint: a file written after
     every epoch; a training of the same examples, shapes and options goes on from it and ends with the same weights.
-    origin: what the module's sizes follow from, kept there. Raises ValueError for a file that is none.
+    origin: what the module's sizes follow from, kept there. Raises ValueError for a file that is none, and where the
+    loss is no finite number.
     """
     generator = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.Adam(module.parameters(), lr=options.learning_rate)
@@ -65,6 +66,7 @@ def train_head(
                 total += float(batch_loss.detach()) * len(rows)
                 seen = epoch * len(order) + done * options.batch + len(rows)
                 progress("training", seen, options.epochs * len(order))
+        check_loss(total, options.learning_rate)
         history.append(total / len(order))
         states = {name: part.state_dict() for name, part in parts.items()}
         states |= {"generator": generator.get_state(), "history": history, ORIGIN: origin}

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
 from shortlist_models.full import FullSoftmax
-from shortlist_models.progress import Progress, quiet
+from shortlist_models.progress import Progress, check_loss, quiet
 
 from .checks import check_pruning
 from .compaction import count_allocated_bytes
@@ -154,6 +154,7 @@ class Run:
         lasso = 0.0 if tuning or self.options.experts == 1 else self.growth.value
         self.module.options = replace(self.module.options, lasso=lasso, expert_lasso=lasso)
         task_loss = self.run_steps(progress, tuning=tuning)
+        check_loss(task_loss, self.options.tuning_rate if tuning else self.options.learning_rate)
         self.log_round(task_loss, lasso, time.monotonic() - start)
         if tuning:
             self.tuning_rounds_done += 1
@@ -184,10 +185,9 @@ class Run:
             rate_share = 1 - (self.tuning_rounds_done + done / total) / max(1, self.options.tuning_rounds)
             rate = self.options.tuning_rate * rate_share if tuning else self.options.learning_rate
             losses.append(self.run_step(rate))
-            if not tuning and len(losses) % prune_steps == 0:
-                recent = losses[-prune_steps:]
-                if sum(recent) / len(recent) < self.threshold:
-                    self.module.prune(self.optimizer)
+            may_prune = not tuning and len(losses) % prune_steps == 0
+            if may_prune and sum(losses[-prune_steps:]) / prune_steps < self.threshold:
+                self.module.prune(self.optimizer)
             progress(self.describe_stage(), done + 1, total)
         return sum(losses) / len(losses)
 

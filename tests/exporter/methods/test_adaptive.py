@@ -12,6 +12,7 @@ from shortlist.errors import BadInput
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.methods.dsoftmax import DsoftmaxOptions, choose_widths
 from shortlist_exporter.methods.registry import METHODS
 from shortlist_models.adaptive.softmax import AdaptiveSoftmax
 
@@ -198,6 +199,11 @@ def test_a_checkpoint_that_is_none_is_one_sentence(tmp_path, content, sentence):
     with pytest.raises(BadInput, match=sentence):
         make(tmp_path, options={"epochs": "1", "checkpoint": str(state)})
     assert list(tmp_path.iterdir()) == [state]
+
+
+def test_narrow_layers_have_buckets_of_one_dimension_at_least():
+    assert choose_widths(DsoftmaxOptions(), 7, 3) == [7, 1, 1]
+    assert choose_widths(DsoftmaxOptions(), 200, 3) == [200, 50, 12]
 
 
 def test_flat_frequencies_are_refused_since_it_does_not_pay(tmp_path):

@@ -84,6 +84,15 @@ def test_a_checkpoint_of_other_options_or_shapes_is_not_taken(tmp_path):
     assert steps[0][1] == 200
 
 
+def test_a_training_without_a_finite_loss_ends_and_leaves_no_checkpoint(tmp_path):
+    contexts, targets, _ = make_problem(200)
+    module, loss = make_module("dsoftmax", targets)
+    options = TrainOptions(epochs=2, batch=50, learning_rate=1e30)
+    with pytest.raises(ValueError, match=r"loss is .*: lower the learning rate \(now 1e\+30\)"):
+        train_head(module, loss, contexts, targets, options, checkpoint=tmp_path / "state.pt")
+    assert not list(tmp_path.iterdir())
+
+
 def test_classes_that_never_occur_are_learnt_as_unlikely():
     never = [0, 3, 40]
     contexts, targets, _ = make_problem(never=never)

@@ -108,6 +108,11 @@ def test_a_stage_that_cannot_shrink_is_refused():
         train(dense, examples, validation, options)
 
 
+def test_a_training_without_a_finite_loss_ends():
+    with pytest.raises(ValueError, match=r"loss is .*: lower the learning rate"):
+        train(dense, examples, validation, replace(QUICK, learning_rate=3e38))
+
+
 def test_seeds_may_be_as_large_as_torch_takes():
     options = TrainOptions(**vars(QUICK) | {"experts": 2, "seed": (1 << 63) - 1, "round_steps": 30})
     assert train(dense, examples, validation, options).module.experts == 2
