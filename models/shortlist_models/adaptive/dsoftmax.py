@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from .softmax import check_cutoffs, join_numbers, validate_order
+from .softmax import check_cutoffs, join_numbers, rank_targets, validate_order
 
 
 class DSoftmax(nn.Module):
@@ -79,8 +79,8 @@ class DSoftmax(nn.Module):
         return self.logits(contexts).log_softmax(dim=1)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of `targets` [B] int64, in nats."""
-        return nn.functional.cross_entropy(self.sorted_logits(contexts), self.ranks[targets])
+        """Mean negative log-likelihood of `targets` [B] int64, nats; raises ValueError for targets that are no class."""
+        return nn.functional.cross_entropy(self.sorted_logits(contexts), rank_targets(self.ranks, targets))
 
     def count_multiply_adds(self) -> int:
         projection = 0 if self.projection is None else self.dim * sum(self.widths)

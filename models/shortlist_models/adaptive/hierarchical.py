@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from .softmax import rank_targets
+
 
 class FrequencyBins(nn.Module):
     """p(w | h) = p(bin | h) p(w | bin, h).
@@ -36,9 +38,9 @@ class FrequencyBins(nn.Module):
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
         """Mean negative log-likelihood of `targets` [B] int64, in nats.
 
-        A bin's words are scored for its own rows only.
+        A bin's words are scored for its own rows only. Raises ValueError for targets that are no class.
         """
-        positions = self.ranks[targets]
+        positions = rank_targets(self.ranks, targets)
         target_bins = torch.bucketize(positions, self.bins, right=True) - 1
         total = nn.functional.cross_entropy(self.router(contexts), target_bins, reduction="sum")
         for number in torch.unique(target_bins).tolist():

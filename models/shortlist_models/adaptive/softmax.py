@@ -83,11 +83,16 @@ class AdaptiveSoftmax(nn.AdaptiveLogSoftmaxWithLoss):
         return list(zip([0, *self.cutoffs[:-1]], self.cutoffs, strict=True))
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Any:
-        """Contexts [B, d], targets [B] int64 -> torch's (output [B]: their log-probabilities, loss.
+        """Contexts [B, d], targets [B] int64 -> torch's (output [B]: their log-probabilities, loss: the negative mean).
 
-        The negative mean).
+        Under autocast it computes in the weights' own type, since torch's module mixes types there and fails. Raises
+        ValueError for targets that are no class.
         """
-        return super().forward(contexts, self.ranks[targets])
+        positions, device = rank_targets(self.ranks, targets), contexts.device.type
+        if not torch.is_autocast_enabled(device):
+            return super().forward(contexts, positions)
+        with torch.autocast(device, enabled=False):
+            return super().forward(contexts.to(self.head.weight.dtype), positions)
 
     def log_prob(self, contexts: Tensor) -> Tensor:
         """Contexts [B, d] -> log-probabilities [B, V] by class id, natural logarithms."""
@@ -138,6 +143,19 @@ def validate_order(order: Tensor | None, classes: int) -> Tensor:
     if order.shape != (classes,) or not torch.equal(order.long().sort().values, torch.arange(classes)):
         raise ValueError(f"order must hold each of the {classes} classes once: give the ids by falling frequency")
     return order.long().clone()
+
+
+def rank_targets(ranks: Tensor, targets: Tensor) -> Tensor:
+    """The positions [n] of `targets` [n], by those of all classes, `ranks` [V].
+
+    Raises ValueError for targets that are no class: a negative one, as -100 for none, would count from the end.
+    """
+    if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(ranks):
+        raise ValueError(
+            f"targets go from {int(targets.min())} to {int(targets.max())} but classes from 0 to {len(ranks) - 1}: "
+            "leave rows without a class out"
+        )
+    return ranks[targets]
 
 
 def order_by_frequency(targets: Tensor, classes: int) -> Tensor:

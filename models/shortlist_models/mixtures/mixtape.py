@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from shortlist_models.adaptive.softmax import validate_order
+from shortlist_models.adaptive.softmax import rank_targets, validate_order
 
 from .gates import check_components, count_gates, mix
 from .loss import compute_split_cross_entropy
@@ -127,8 +127,13 @@ class Mixtape(nn.Module):
         return frequent, torch.addmm(biases[1], self.compute_mean(components, shared), weights[1].T)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of `targets` [B] int64, in nats."""
-        return compute_split_cross_entropy(*self.compute_parts(contexts), self.ranks[targets])
+        """Mean negative log-likelihood of `targets` [B] int64, nats; raises ValueError for targets that are no class.
+
+        Under autocast the two parts differ in type: both take the wider one.
+        """
+        frequent, rare = self.compute_parts(contexts)
+        dtype = torch.promote_types(frequent.dtype, rare.dtype)
+        return compute_split_cross_entropy(frequent.to(dtype), rare.to(dtype), rank_targets(self.ranks, targets))
 
     def log_prob(self, contexts: Tensor) -> Tensor:
         """Contexts [B, d] -> log-probabilities [B, V] by class id, natural logarithms."""
