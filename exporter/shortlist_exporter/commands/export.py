@@ -187,7 +187,7 @@ def print_note(text: str) -> None:
 
 def make_model_request(args: argparse.Namespace, model: Bundle) -> Request:
     """How the bundle `model` was asked for, with the changes of items that its layer holds, if that is taken."""
-    return replace(make_like_request(model), item_position=find_held_changes(args, model))
+    return replace(make_like_request(model, args.head), item_position=find_held_changes(args, model))
 
 
 def make_request(args: argparse.Namespace, like: Request | None) -> Request:

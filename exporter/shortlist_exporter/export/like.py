@@ -21,20 +21,27 @@ from shortlist_exporter.inputs.sources import Dense
 from .request import Request
 
 RECORD = "request"  # in a manifest's provenance
+HEAD_GIVEN = "head_given"  # in that record, where the head was trained elsewhere
 RECORDED_FIELDS = ("options", "promise", "fallback", "certificate", "keep_dense", "max_k", "at")
 
 
 def record_request(request: Request) -> dict[str, Any]:
     """What the manifest keeps of a request, by which `make_like_request` makes it again."""
-    return {name: getattr(request, name) for name in RECORDED_FIELDS}
+    given = {} if request.head is None else {HEAD_GIVEN: True}
+    return {name: getattr(request, name) for name in RECORDED_FIELDS} | given
 
 
-def make_like_request(bundle: Bundle) -> Request:
-    """The request that made a bundle, with its method, options, seed and texts; raises BadInput for an old bundle."""
+def make_like_request(bundle: Bundle, head: Path | None = None) -> Request:
+    """The request that made a bundle, with its method, options, seed and texts.
+
+    Raises BadInput for an old bundle, and where its head was trained elsewhere and no `head` is given in its place.
+    """
     manifest = bundle.manifest
     record = manifest.provenance.get(RECORD)
     if not isinstance(record, dict):
         raise BadInput(f"{bundle.folder} does not say how it was asked for: give --method and --set in place of --like")
+    if record.get(HEAD_GIVEN) and head is None:
+        raise BadInput(f"the head of {bundle.folder} was trained elsewhere: give --head, or --method to train another")
     fields = {name: record[name] for name in RECORDED_FIELDS if name in record}
     fields["promise"] = {int(k): share for k, share in fields.get("promise", {}).items()}
     fields["at"] = tuple(fields.get("at", ()))

@@ -79,7 +79,7 @@ class DSoftmax(nn.Module):
         return self.logits(contexts).log_softmax(dim=1)
 
     def forward(self, contexts: Tensor, targets: Tensor) -> Tensor:
-        """Mean negative log-likelihood of `targets` [B] int64, nats; raises ValueError for targets that are no class."""
+        """Mean negative log-likelihood of `targets` [B] int64, nats. ValueError for targets that are no class."""
         return nn.functional.cross_entropy(self.sorted_logits(contexts), rank_targets(self.ranks, targets))
 
     def count_multiply_adds(self) -> int:

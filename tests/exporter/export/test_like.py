@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
@@ -13,6 +14,8 @@ from shortlist.errors import BadInput
 from shortlist.head import Head
 from shortlist_exporter.export.like import load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
+from shortlist_exporter.export.run import export
+from shortlist_models.mixtures.mixtape import Mixtape
 
 from tests.support.heads import grouped, mixtape
 from tests.support.layers import CLASSES, list_layers, make_contexts, make_dense, make_head, run_cli
@@ -87,6 +90,23 @@ def test_a_refit_is_the_same_head_on_other_contexts(tmp_path):
     rows = make_contexts(rows=20, seed=5).contexts
     assert np.array_equal(refit.topk(rows, 5, exact=True).ids, head.topk(rows, 5, exact=True).ids)
     assert not np.array_equal(refit.topk(others, 9).logprobs, head.topk(others, 9).logprobs), "fitted anew"
+
+
+def test_a_head_that_was_trained_elsewhere_has_to_be_given_again(tmp_path):
+    torch.manual_seed(0)
+    module, layer = Mixtape(16, CLASSES).eval(), make_dense()
+    save_file({name: value.numpy() for name, value in module.state_dict().items()}, tmp_path / "head.safetensors")
+    given = Request("mixtape", threads=1, head=tmp_path / "head.safetensors")
+    bundle, rows = tmp_path / "lm" / "1", make_contexts().contexts
+    export(layer, make_contexts(), bundle, given)
+    result, out = export_like(bundle, rows, tmp_path)
+    assert result.returncode == 1
+    assert "was trained elsewhere: give --head, or --method to train another" in result.stderr.splitlines()[-1]
+    assert not out.exists()
+    result, out = export_like(bundle, rows, tmp_path, "--head", tmp_path / "head.safetensors")
+    assert result.returncode == 0, result.stderr
+    logprobs = [Head(Bundle(folder), "cpu", 1).topk(rows[:9], 5, exact=True).logprobs for folder in (bundle, out)]
+    np.testing.assert_array_equal(*logprobs)
 
 
 def test_new_weights_and_what_else_is_given_go_first(tmp_path):

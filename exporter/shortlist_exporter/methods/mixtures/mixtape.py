@@ -155,7 +155,8 @@ def make_fitted(
     rare = make_rare_layer(module)
     if rare.real_classes < given["full_view"]:
         raise BadInput(
-            f"{rare.real_classes} rare classes are fewer than full_view={given['full_view']}: set fewer frequent"
+            f"{rare.real_classes} rare classes are fewer than full_view={given['full_view']}: set fewer "
+            "frequent or a smaller full_view, 5 at least, or choose another --method"
         )
     means = compute_means(module, contexts[::step])
     search = GroupedMethod().fit(rare, means, {name: str(value) for name, value in given.items()}, seed)
