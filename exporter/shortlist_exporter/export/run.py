@@ -75,7 +75,9 @@ def fit_head(
         return method.fit(dense, examples.contexts, request.options, request.seed, progress)
     if request.head is None:
         return method.learn(dense, examples, request.options, request.seed, progress)
-    return method.restore(dense, load_state(request.head), examples, request.options)
+    fitted = method.restore(dense, load_state(request.head), examples, request.options)
+    fit = {name: value for name, value in fitted.fit.items() if name not in method.training_options}
+    return replace(fitted, fit=fit)
 
 
 def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:

@@ -79,6 +79,7 @@ class AdaptiveMethod(TrainedMethod):
     """An adaptive softmax; `shortlist_models.adaptive.softmax` has the algorithm and its source."""
 
     plan = "adaptive"
+    training_options = (*TrainedMethod.training_options, "planned_for", "tails", "div_value", "head_bias")
 
     def learn(
         self, dense: Dense, examples: Contexts, options: dict[str, str], seed: int, progress: Progress = quiet

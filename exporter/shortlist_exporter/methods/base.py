@@ -109,8 +109,11 @@ class TrainedMethod(Method):
 
     The module of a fitted head has `log_prob`: contexts [B, d] -> [B, V], -inf for probability 0. No rows.onnx is
     written: the plan's `distribution` gives every logit. dense.onnx is only compared with.
+
+    training_options: those that say nothing of a head that was trained elsewhere.
     """
 
+    training_options: ClassVar[tuple[str, ...]] = ("epochs", "batch", "learning_rate")
     reference: ClassVar[Reference] = "self"
     normalizer: ClassVar[Normalizer] = "exact"
 

@@ -68,6 +68,7 @@ class DsMethod(TrainedMethod):
 
     plan = "gated"
     trains_on_devices = True
+    training_options = tuple(name for name in DsOptions.model_fields if name not in ("int8", "speedup"))
     kind: ClassVar[type[DsOptions]] = DsOptions
 
     def learn(

@@ -110,5 +110,6 @@ def make_fitted(module: DSoftmax, options: DsoftmaxOptions, fit: dict[str, Any])
     """The fitted head with its cost."""
     macs = module.count_multiply_adds() / (module.dim * len(module.order))
     fit |= options.model_dump(exclude={"checkpoint", "cutoffs", "widths"})
-    fit |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths}
+    project = module.projection is not None
+    fit |= {"cutoffs": module.cutoffs[:-1], "widths": module.widths, "project": project}
     return Fitted(module, Cost(macs=macs, bytes=macs), AdaptiveSettings(), fit, note_absent_classes(fit))

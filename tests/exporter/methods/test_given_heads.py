@@ -47,6 +47,20 @@ def test_heads_of_other_number_formats_are_served_as_they_are_in_float32(tmp_pat
     np.testing.assert_allclose(top.logprobs, np.take_along_axis(truth, top.ids, axis=1), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [
+        ("ds", "int8 sizes speedup used"),
+        ("adaptive", "cutoffs full_view opened planned_k preview previewed widths"),
+        ("dsoftmax", "cutoffs project widths"),
+        ("mixtape", "centre_width components frequent gate_width groups int8_width tail_terms width"),
+    ],
+)
+def test_the_manifest_of_a_given_head_names_no_training(tmp_path, method, names):
+    request = Request(method, threads=1, head=make_head(method))
+    assert " ".join(sorted(export(dense, contexts, tmp_path / "lm" / "1", request).fit)) == names
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_head_of_broken_numbers_is_refused_by_the_tensor_s_name(tmp_path, method, number):

@@ -67,6 +67,7 @@ class MixtapeMethod(TrainedMethod):
     """A Mixtape; `shortlist_models.mixtures.mixtape` has the algorithm and its source."""
 
     plan = "mixture"
+    training_options = (*TrainedMethod.training_options, "gate_noise")
     normalizer = "estimated"
     ways_to_find_more = "use a larger opened, candidates or full_view, as in --set candidates=1024"
 
