@@ -26,7 +26,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -49,7 +49,8 @@ class DSOptions:
     lasso, expert_lasso, load: coefficients. gamma: rows of a smaller root mean square are pruned. expert_group: whether
     the expert lasso has one group an expert or one a class; see the module's points 2 and 7.
 
-    keep_one: at least one copy of every class stays (the paper's unstarred rows).
+    keep_one: at least one copy of every class stays (the paper's unstarred rows). padded: how many classes are padding,
+    which no loss counts; of `from_dense`.
     """
 
     lasso: float = 0.0
@@ -58,6 +59,7 @@ class DSOptions:
     gamma: float = 0.01
     keep_one: bool = True
     expert_group: Literal["expert", "class"] = "expert"
+    padded: int = 0
 
 
 class Losses(NamedTuple):
@@ -114,6 +116,7 @@ class DSSoftmax(nn.Module):
         bias = dense.weight.new_zeros(len(dense.weight)) if dense.bias is None else dense.bias
         weight = dense.weight[ids] * dense.logit_scale
         gate = dense.weight.new_zeros(1, dense.weight.shape[1])
+        options = replace(options or DSOptions(), padded=len(dense.weight) - len(ids))
         return cls(weight, bias[ids] * dense.logit_scale, gate, [ids], len(dense.weight), options)
 
     @classmethod
@@ -176,11 +179,15 @@ class DSSoftmax(nn.Module):
         return Losses(total / max(1, len(contexts)), lasso, expert_lasso, squared_variation(sums))
 
     def sum_task_loss(self, logits: Tensor, targets: Tensor, expert: int) -> Tensor:
-        """Sum of the negative log-likelihoods of one expert's rows, with the logit 0 for every class outside it."""
+        """Sum of the negative log-likelihoods of one expert's rows, with the logit 0 for every class outside it.
+
+        Padding has none.
+        """
         expert_ids = self.sets[expert]
         log_z = logits.logsumexp(dim=1)
-        if len(expert_ids) < self.classes:
-            log_z = torch.logaddexp(log_z, log_z.new_tensor(math.log(self.classes - len(expert_ids))))
+        outside = self.classes - self.options.padded - len(expert_ids)
+        if outside > 0:
+            log_z = torch.logaddexp(log_z, log_z.new_tensor(math.log(outside)))
         if targets.ndim == 2:
             return (targets.sum(dim=1) * log_z).sum() - (targets[:, expert_ids] * logits).sum()
         position = torch.searchsorted(expert_ids, targets).clamp(max=len(expert_ids) - 1)

@@ -105,6 +105,9 @@ def test_one_expert_is_the_dense_softmax():
     dense = FullSoftmax(weight, bias, logit_scale=0.5, padded=torch.tensor([2, 29]))
     contexts = make_contexts()
     torch.testing.assert_close(DSSoftmax.from_dense(dense).log_prob(contexts), dense.log_prob(contexts))
+    targets = torch.arange(50) % 20 + 5
+    task = DSSoftmax.from_dense(dense).losses(contexts, targets).task
+    torch.testing.assert_close(task, dense(contexts, targets))
 
 
 @pytest.mark.parametrize("children", [2, 3])
