@@ -72,6 +72,14 @@ def test_a_head_of_broken_numbers_is_refused_by_the_tensor_s_name(tmp_path, meth
         export(dense, contexts, tmp_path / "lm" / "1", Request(method, threads=1, head=head))
 
 
+@pytest.mark.parametrize("extra", [{}, {"optimizer": {"step": torch.tensor(3.0)}, "fingerprint": "seed 0"}])
+def test_a_checkpoint_and_a_state_behind_a_parallel_module_are_the_module_s(tmp_path, extra):
+    head = make_head("ds")
+    state = {f"module.{name}": value for name, value in head.state_dict().items()}
+    torch.save({"module": head.state_dict(), **extra} if extra else state, tmp_path / "head.pt")
+    assert load_state(tmp_path / "head.pt").keys() == head.state_dict().keys()
+
+
 def test_a_single_number_in_a_state_is_no_obstacle():
     head = make_head("mixtape")
     head.register_buffer("steps", torch.tensor(3.0))
