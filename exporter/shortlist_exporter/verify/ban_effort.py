@@ -8,6 +8,7 @@ classes are banned.
 from __future__ import annotations
 
 from functools import partial
+from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
 from shortlist.plans.grouped import GroupedPlan
 
-from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, fit_looks
+from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, fit_looks, raise_estimate
 
 MOST_BANNED = 120  # of a row's own best classes: of few more, rows are answered exactly
 SEARCHES_PER_DEPTH = 1_200
@@ -58,7 +59,7 @@ def fit_ban_effort(
     """The weights of every look, fitted to these searches, with what is added to the first look's and to later ones."""
     added = (first_log_odds, *[later_log_odds] * (LOOKS - 1))
     fitted = [fit_looks([measure_banned(plan, rows, number) for rows in searches]) for number in range(LOOKS)]
-    return tuple((*weights[:-1], weights[-1] + constant) for weights, constant in zip(fitted, added, strict=True))
+    return tuple(starmap(raise_estimate, zip(fitted, added, strict=True)))
 
 
 def draw_searches(plan: GroupedPlan, truth: Truth, k: int, random: np.random.Generator) -> list[BannedRows]:

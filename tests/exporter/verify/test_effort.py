@@ -5,7 +5,7 @@ import pytest
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES
 from shortlist_exporter.export.promise import NO_PROMISE
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.verify.effort import Outcomes, fit_looks, fit_regression
+from shortlist_exporter.verify.effort import Outcomes, fit_looks, fit_regression, raise_estimate
 
 from tests.support.heads.grouped import DIM, PROMISE_OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -29,6 +29,13 @@ def test_a_context_s_length_alone_tells_nothing():
     weights = np.array(fit_looks([Outcomes(features, (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(float))]))
     assert weights[[0, 2, 9, 10]] == pytest.approx([-2, -1, 2, 0], abs=0.1)
     assert weights[list(SIZE_FEATURES)].sum() == pytest.approx(0, abs=1e-9)
+
+
+def test_a_raised_estimate_states_so_many_times_the_odds():
+    fitted = (1.5, -0.5, -7.0)
+    raised = raise_estimate(fitted, np.log(1.5))
+    assert raised[:-1] == fitted[:-1]
+    assert np.exp(raised[-1] - fitted[-1]) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(("options", "rows", "notes"), [({"promise": "0"}, 600, []), ({}, 440, [NO_PROMISE])])
