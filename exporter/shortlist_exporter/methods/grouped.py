@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,14 +36,27 @@ MIN_CANDIDATES = 128  # with as many, k up to 10 needs no wider search
 GROUP_CLASSES = 64  # in the mean
 MIN_OPENED, MAX_OPENED = 3072, 1 << 17  # classes; of millions, rows that need more get another look
 SMALL_OPENED = 16_384  # up to so many, a third of all classes is opened; beyond, a sixth or as many
-WIDTH_SHARE, MANY_WIDTH_SHARE = Fraction(5, 9), Fraction(4, 5)  # of the columns, that previews have
-MANY_CLASSES = 1 << 17, 1 << 20  # of the second, more than the first number and up to the other
-PREVIEWED_SHARE = Fraction(4, 7)  # of the classes that are opened; fewer lose more that are likely
+MANY_CLASSES = 1 << 17, 1 << 20  # more than the first number and up to the other, of which first looks go further
 MAX_CANDIDATES = 4096
 LEADER_SHARE = 0.1  # of the contexts: a class that is best in more of them is a group of its own
 LEADER_ROWS, LEADER_CHUNK = 512, 64  # contexts by which such classes are found, so many at a time
 MAX_LOGIT = float(np.sqrt(np.finfo(np.float32).max))
 OVERFLOW = "the squares of these contexts' logits overflow float32: divide the weight or the contexts"
+
+
+class Shares(NamedTuple):
+    """How far a first look goes by default.
+
+    width: of the columns. opened: of all classes. previewed: of those that are opened; fewer lose more that are likely.
+    """
+
+    width: Fraction
+    opened: Fraction
+    previewed: Fraction
+
+
+USUAL_SHARES = Shares(Fraction(5, 9), Fraction(1, 6), Fraction(4, 7))
+MANY_SHARES = Shares(Fraction(4, 5), Fraction(1, 4), Fraction(1, 2))
 
 
 class GroupedOptions(Options):
@@ -173,16 +186,17 @@ def count_candidates(dense: Dense) -> int:
 
 def count_opened(classes: int) -> int:
     """How many classes the groups hold that are opened, where no option says it."""
-    return max(MIN_OPENED, min(classes // 3, SMALL_OPENED), min(classes // 6, MAX_OPENED))
+    share = int(classes * choose_shares(classes).opened)
+    return max(MIN_OPENED, min(classes // 3, SMALL_OPENED), min(share, MAX_OPENED))
 
 
-def choose_width_share(classes: int) -> Fraction:
-    """W over d, where no option says it: more where a best class has many that are nearly as good beside it.
+def choose_shares(classes: int) -> Shares:
+    """How far a first look goes, where no option says it: further where many classes are nearly as good as the best.
 
     Of millions of classes, a catalogue's, tables are to stay small.
     """
     least, most = MANY_CLASSES
-    return MANY_WIDTH_SHARE if least < classes <= most else WIDTH_SHARE
+    return MANY_SHARES if least < classes <= most else USUAL_SHARES
 
 
 def count_tail_rows(dense: Dense) -> int:
@@ -194,7 +208,8 @@ def count_tail_rows(dense: Dense) -> int:
 def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     """The options with those filled in that follow from the layer's size; raises BadInput."""
     real, full_view = dense.real_classes, min(options.full_view, dense.real_classes)
-    width = choose_width(options.width, round(dense.dim * choose_width_share(dense.classes)), dense)
+    shares = choose_shares(dense.classes)
+    width = choose_width(options.width, round(dense.dim * shares.width), dense)
     candidates = choose_candidates(options.candidates, count_candidates(dense), full_view, dense)
     for name, given in (("opened", options.opened), ("previewed", options.previewed)):
         if given is not None and given < candidates:
@@ -203,7 +218,7 @@ def fill_defaults(options: GroupedOptions, dense: Dense) -> GroupedOptions:
     centre_width = min(options.centre_width or -(-2 * width // 5), width)
     opened = options.opened or max(count_opened(dense.classes), candidates)
     has_rest = count_first_columns(width, int8_width, centre_width) < width
-    previewed = options.previewed or (max(int(opened * PREVIEWED_SHARE), candidates) if has_rest else real)
+    previewed = options.previewed or (max(int(opened * shares.previewed), candidates) if has_rest else real)
     defaults = {
         "width": width,
         "int8_width": int8_width,

@@ -239,10 +239,14 @@ def test_one_row_whose_logits_squares_overflow_is_refused(tmp_path, size):
         make_head(tmp_path, Dense(weight), make_contexts(600), method="grouped", options={})
 
 
-@pytest.mark.parametrize(("classes", "width"), [(1 << 17, 5), ((1 << 17) + 1, 7), (1 << 20, 7), ((1 << 20) + 1, 5)])
-def test_previews_are_wider_of_many_classes_but_not_of_millions(classes, width):
+@pytest.mark.parametrize(
+    ("classes", "width", "opened"),
+    [(1 << 17, 5, 21845), ((1 << 17) + 1, 7, 32768), (1 << 20, 7, 1 << 17), ((1 << 20) + 1, 5, 1 << 17)],
+)
+def test_first_looks_go_further_of_many_classes_but_not_of_millions(classes, width, opened):
     dense = Dense(np.zeros((classes, 9), np.float32))
-    assert fill_defaults(GroupedOptions(), dense).width == width
+    options = fill_defaults(GroupedOptions(), dense)
+    assert (options.width, options.opened) == (width, opened)
     assert fill_defaults(GroupedOptions(width=3), dense).width == 3
 
 
