@@ -31,7 +31,7 @@ FLAGS = ("--threads", "1", *ALL, "--precision-raise", "--canary-seconds", "1")
 @pytest.fixture(scope="module")
 def head(tmp_path_factory):
     """A head whose rows are searched as far as its promise wants, within wide bounds."""
-    options = grouped.PROMISE_OPTIONS | {"opened": "1200", "candidates": "150", "promise": str(PROMISE)}
+    options = grouped.PROMISE_OPTIONS | {"opened": "1000", "candidates": "150", "promise": str(PROMISE)}
     layer = make_dense(grouped.PROMISE_CLASSES, grouped.DIM)
     folder = tmp_path_factory.mktemp("raised")
     return make_head(folder, layer, grouped.promise_contexts, method="grouped", options=options)
