@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +23,12 @@ def name_training(options: str, *data: Tensor | None) -> str:
         if tensor is not None:
             digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
     return f"{options} {digest.hexdigest()}"
+
+
+def check_loss(loss: float, learning_rate: float) -> None:
+    """Raise ValueError where a training's `loss` is no finite number, before a checkpoint of it is written."""
+    if not math.isfinite(loss):
+        raise ValueError(f"the training's loss is {loss:g}: lower the learning rate (now {learning_rate:g})")
 
 
 def save_checkpoint(path: Path | None, fingerprint: str, state: dict[str, Any]) -> None:

@@ -29,8 +29,6 @@ from .seal import add_report, verify_and_seal
 from .truth import find_truth
 from .write import make_manifest, write_graphs, write_index, write_names
 
-MODULE_PREFIX = "module."  # of the names of a head's tensors
-
 
 def export(dense: Dense, contexts: Contexts, out: Path, request: Request, progress: Progress = quiet) -> Manifest:
     """Fit a head and write it to `out` (`<name>/<version>`); returns its manifest.
@@ -85,8 +83,8 @@ def fit_head(
 def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
     """The tensors of a module, a safetensors file, or a state dict saved by torch, numbers in float32.
 
-    Of names that begin with `MODULE_PREFIX`, as in a training's checkpoint and behind torch's parallel modules, the
-    rest. Raises NotFound, and BadInput for a file of something else, NaN or infinity.
+    Where they hold a module's, as a training's checkpoint does, the module's alone. Raises NotFound, and BadInput for a
+    file of something else, NaN or infinity.
     """
     if isinstance(head, Path):
         is_torch_file = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
@@ -94,8 +92,7 @@ def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
         tensors = read.tensors
     else:
         tensors = {name: value.detach().cpu() for name, value in head.state_dict().items()}
-    inner = {name: value for name, value in tensors.items() if name.startswith(MODULE_PREFIX)}
-    tensors = {name.removeprefix(MODULE_PREFIX): value for name, value in (inner or tensors).items()}
+    tensors = torch_file.select_module(tensors) or tensors
     state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
     for name, value in state.items():
         check_finite(f"{name} of the trained head", value.reshape(value.shape or (1,)).numpy())

@@ -37,7 +37,7 @@ from shortlist_exporter.graphs.adaptive.fused import write_adaptive
 from shortlist_exporter.graphs.adaptive.parts import make_index
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.serving_cost import time_serving
-from shortlist_exporter.inputs.formats.torch_file import read_torch_tensors
+from shortlist_exporter.inputs.formats.torch_file import read_torch_tensors, select_module
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from .base import Fitted, Options, TrainedMethod, parse_options
@@ -52,7 +52,6 @@ from .supervised import (
     translate_errors,
 )
 
-MODULE_PREFIX = "module."  # of the head's tensors in a checkpoint
 OPENING_SAMPLE_ROWS = 2000  # contexts that measure how often a tail must be opened
 
 
@@ -193,10 +192,7 @@ def read_checkpoint_cutoffs(checkpoint: str) -> list[int]:
     """
     if not checkpoint or not Path(checkpoint).is_file():
         return []
-    tensors = read_torch_tensors(Path(checkpoint)).tensors
-    module = {
-        name.removeprefix(MODULE_PREFIX): tensor for name, tensor in tensors.items() if name.startswith(MODULE_PREFIX)
-    }
+    module = select_module(read_torch_tensors(Path(checkpoint)).tensors)
     return AdaptiveSoftmax.from_state(module).cutoffs[:-1]
 
 

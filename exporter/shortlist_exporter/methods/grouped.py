@@ -67,9 +67,11 @@ class GroupedOptions(Options):
     groups: int | None = Field(default=None, ge=1, description="groups of classes; V/64 by default")
     centre_width: int | None = Field(default=None, ge=1, description="columns for groups and first previews; 2W/5")
     opened: int | None = Field(
-        default=None, ge=1, description="M classes of groups opened; V/3 to 16,384, V/6 to 131,072"
+        default=None, ge=1, description="M classes of groups opened; V/3 to 16,384, V/6 or V/4 to 131,072"
     )
-    previewed: int | None = Field(default=None, ge=1, description="of those, classes previewed by all columns; 4/7 M")
+    previewed: int | None = Field(
+        default=None, ge=1, description="of those, classes previewed by all columns; 4/7 or 1/2 M"
+    )
     candidates: int | None = Field(default=None, ge=1, description="classes scored by int8 rows; V/192, 128 to 4,096")
     full_view: int = Field(default=7, ge=5, description="classes then scored exactly")
     tail_terms: int = Field(default=0, ge=0, description="terms of the normaliser's tail; 0: a linear function")

@@ -42,8 +42,10 @@ def find_method(name: str) -> DenseMethod | TrainedMethod:
 
 def choose_device(name: str, device: str | None) -> dict[str, str]:
     """The option `device` of the method of this name; raises BadInput for a GPU where the method uses none."""
-    if device is None or find_method(name).trains_on_devices:
-        return {} if device is None else {"device": device}
+    if device is None:
+        return {}
+    if find_method(name).trains_on_devices:
+        return {"device": device}
     if device != "cpu":
         raise BadInput(f"method {name} is made on the CPU: leave --device {device} out")
     return {}

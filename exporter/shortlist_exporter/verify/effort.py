@@ -32,7 +32,7 @@ NEVER_ENOUGH = -1.0  # log-odds under which no look is then enough
 RIDGE = 0.5  # of the weights of normalised features
 MAX_ITERATIONS = 300
 # Added to every estimate: without it thirty kinds of text miss .9 of what is stated in the geometric mean, some twice
-# as much, and kinds of layers with few calibration rows three times (docs/log/looks.md).
+# as much, and one of a layer with few calibration rows 2.4 times (docs/log/looks.md).
 NEW_KIND_LOG_ODDS = 0.1
 
 Weights = tuple[float, ...]

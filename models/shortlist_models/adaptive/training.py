@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
-from shortlist_models.progress import Progress, check_loss, quiet
+from shortlist_models.checkpoint import check_loss, load_checkpoint, name_training, save_checkpoint
+from shortlist_models.progress import Progress, quiet
 
 ORIGIN = "origin"  # in a checkpoint: what the sizes of the module follow from
 Loss = Callable[[Tensor, Tensor], Tensor]  # contexts [B, d], targets [B] -> mean negative log-likelihood, nats

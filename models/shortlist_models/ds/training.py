@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shortlist_models.checkpoint import load_checkpoint, name_training, save_checkpoint
+from shortlist_models.checkpoint import check_loss, load_checkpoint, name_training, save_checkpoint
 from shortlist_models.full import FullSoftmax
-from shortlist_models.progress import Progress, check_loss, quiet
+from shortlist_models.progress import Progress, quiet
 
 from .checks import check_pruning
 from .compaction import count_allocated_bytes

@@ -5,7 +5,7 @@ import pytest
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, SIZE_FEATURES
 from shortlist_exporter.export.promise import NO_PROMISE
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.verify.effort import Outcomes, fit_looks, fit_regression, raise_estimate
+from shortlist_exporter.verify.effort import NEW_KIND_LOG_ODDS, Outcomes, fit_looks, fit_regression, raise_estimate
 
 from tests.support.heads.grouped import DIM, PROMISE_OPTIONS
 from tests.support.layers import make_contexts, make_dense, make_head
@@ -36,6 +36,7 @@ def test_a_raised_estimate_states_so_many_times_the_odds():
     raised = raise_estimate(fitted, np.log(1.5))
     assert raised[:-1] == fitted[:-1]
     assert np.exp(raised[-1] - fitted[-1]) == pytest.approx(1.5)
+    assert 1.1 < np.exp(NEW_KIND_LOG_ODDS) < 1.5
 
 
 @pytest.mark.parametrize(("options", "rows", "notes"), [({"promise": "0"}, 600, []), ({}, 440, [NO_PROMISE])])

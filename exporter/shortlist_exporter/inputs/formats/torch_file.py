@@ -15,6 +15,7 @@ from shortlist.errors import BadInput
 from .base import WEIGHT, Choice, Layer, Tensors, choose_weight, make_layer
 
 SAVE_ADVICE = "save only the tensors, by torch.save(model.state_dict(), path)"
+MODULE_PREFIX = "module."  # of the names of a module's tensors in a dict of more, as of `torch.nn.parallel` modules
 
 
 def read_torch_layer(path: Path, choice: Choice) -> Layer:
@@ -29,6 +30,12 @@ def read_torch_tensors(path: Path) -> Tensors:
     if not tensors:
         raise BadInput(f"{path} holds no tensor: {SAVE_ADVICE}")
     return Tensors(path, tensors)
+
+
+def select_module(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Those of a module in a training's checkpoint, or behind torch's parallel modules, by its own names for them."""
+    inner = {name: tensor for name, tensor in tensors.items() if name.startswith(MODULE_PREFIX)}
+    return {name.removeprefix(MODULE_PREFIX): tensor for name, tensor in inner.items()}
 
 
 def load_torch_file(path: Path) -> Any:
