@@ -7,7 +7,7 @@ import numpy.typing as npt
 from shortlist.core.results import FloatArray
 from shortlist.head import Head
 from shortlist.kernels.grouped.effort import Look
-from shortlist.plans.grouped import GroupedPlan
+from shortlist.plans.grouped.plan import GroupedPlan
 from shortlist.plans.screen.plan import ScreenPlan
 from shortlist_exporter.methods.grouped import count_first_columns
 

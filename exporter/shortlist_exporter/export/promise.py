@@ -11,7 +11,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.settings import GroupedSettings
 from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
-from shortlist.plans.grouped import GroupedPlan
+from shortlist.plans.grouped.plan import GroupedPlan
 from shortlist_models import FullSoftmax
 
 from shortlist_exporter.core.types import Progress, quiet

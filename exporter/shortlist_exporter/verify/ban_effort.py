@@ -17,7 +17,7 @@ from shortlist.core.filters import ClassFilter
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, list_looks
-from shortlist.plans.grouped import GroupedPlan
+from shortlist.plans.grouped.plan import GroupedPlan
 
 from .effort import EFFORT_DEPTHS, NEVER_ENOUGH, UNWEIGHTED, Outcomes, Weights, fit_looks, raise_estimate
 

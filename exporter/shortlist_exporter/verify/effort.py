@@ -21,7 +21,7 @@ from shortlist.core.results import DoubleArray
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, MOST_RAISED_K, SIZE_FEATURES, Look, Search, list_looks
-from shortlist.plans.grouped import GroupedPlan
+from shortlist.plans.grouped.plan import GroupedPlan
 
 EFFORT_DEPTHS = (1, 2, 5, 10, 20, 50, 100)  # k of the searches that the regression sees
 NARROW_WIDTHS = {"opened_per_k": 200, "candidates_per_k": 3}  # of looks that stand for those at rows with bans

@@ -17,7 +17,7 @@ from shortlist.core.filters import ClassFilter
 from shortlist.core.results import FloatArray, IdArray
 from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
 from shortlist.kernels.lists import MOST_LISTED
-from shortlist.plans.grouped import SURE_MISS, GroupedPlan
+from shortlist.plans.grouped.plan import SURE_MISS, GroupedPlan
 from shortlist_models.full import FullSoftmax
 from shortlist_models.products import multiply_rows
 

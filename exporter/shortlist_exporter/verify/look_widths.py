@@ -11,7 +11,7 @@ from shortlist.bundle.settings import LIST_LOOKS, MOST_OPENED_PER_DEPTH, Grouped
 from shortlist.core.results import DoubleArray
 from shortlist.evaluation.truth import Truth
 from shortlist.kernels.grouped.effort import list_looks
-from shortlist.plans.grouped import GroupedPlan
+from shortlist.plans.grouped.plan import GroupedPlan
 
 from .ban_effort import BannedRows, measure_banned
 from .effort import EFFORT_DEPTHS, change_settings, measure_look

@@ -17,7 +17,7 @@ from shortlist.plans.common.normalizer import cover_also, log_sum_exp
 from shortlist.runtime.session import Graph
 
 from .full import FullPlan
-from .grouped import MAX_GROUPED_K, GroupedPlan
+from .grouped.plan import MAX_GROUPED_K, GroupedPlan
 
 
 class RestPlan(FullPlan):

@@ -14,7 +14,7 @@ from .certified import CertifiedPlan
 from .certified_mixture import CertifiedMixture
 from .common.base import Plan
 from .full import FullPlan
-from .grouped import GroupedPlan
+from .grouped.plan import GroupedPlan
 from .mixture import MixturePlan, WholePlan
 from .preview import PreviewPlan
 

@@ -150,8 +150,8 @@ def test_a_row_with_too_few_candidates_is_rescored_widely(grouped_head, grouped_
     """No settings give so few; the search by graphs counts on that no more than the loops do."""
     other = by_graphs_of(grouped_head)
     truth = np.argsort(-logits_of(grouped_dense, rows), axis=1)[:, :10]
-    choose = other.plan.choose_candidates
-    other.plan.choose_candidates = lambda *scores: choose(*scores)[:3]
+    choose = other.plan.graphs.choose_candidates
+    other.plan.graphs.choose_candidates = lambda *scores: choose(*scores)[:3]
     top = other.topk(rows, 10)
     assert (top.ids == truth).mean() > 0.9
     assert np.isfinite(top.logprobs).all()

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from shortlist.bundle.reader import Bundle
+from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.results import TopK
 from shortlist.errors import BundleError
-from shortlist.evaluation.canary import check_canary
+from shortlist.evaluation.canary import MAX_ERROR_NATS, check_canary
 from shortlist.head import Head
 
 
@@ -54,3 +54,22 @@ def test_not_a_number_fails(bundle):
     head.plan.rows = lambda contexts, ids: rows(contexts, ids) * np.float32(np.nan)
     with pytest.raises(BundleError):
         check_canary(head, bundle)
+
+
+def test_better_answers_pass_and_worse_ones_fail(bundle, monkeypatch):
+    """As of graphs in place of loops, or of loops in place of graphs, which estimate normalisers their own way."""
+    head, calibration = Head(bundle, "cpu", 1), bundle.tensors(CALIBRATION_FILE)
+    ids, exact = calibration["ids"], calibration["logprobs"]
+    own = np.take_along_axis(exact, (calibration["head_ids"][:, :, None] == ids[:, None, :]).argmax(axis=2), axis=1)
+    error = np.abs(calibration["head_logprobs"] - own).max()
+    assert error > 2 * MAX_ERROR_NATS
+
+    def answer(logprobs):
+        top = TopK(ids, logprobs.astype(np.float32), np.full(len(ids), 40), "estimated")
+        monkeypatch.setattr(head, "topk_by_plan", lambda rows, _: top)
+        return check_canary(head, bundle)
+
+    assert answer(exact) == 1
+    for worse in (exact - error - MAX_ERROR_NATS, exact + np.linspace(0, 2 * error, exact.shape[1])):
+        with pytest.raises(BundleError, match="log-probabilities off"):
+            answer(worse)

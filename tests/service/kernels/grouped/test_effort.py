@@ -11,7 +11,7 @@ from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
 from shortlist.kernels.grouped.effort import list_looks
 from shortlist.kernels.grouped.runner import lay_out_groups
-from shortlist.plans.grouped import SURE_MISS
+from shortlist.plans.grouped.plan import SURE_MISS
 from shortlist_exporter.verify.effort import change_settings
 
 from tests.support.heads.grouped import PROMISE_CLASSES, promise_contexts

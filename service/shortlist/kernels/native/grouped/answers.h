@@ -10,7 +10,7 @@ struct group_answers {
     struct row_answers rows;
 };
 
-#define SURE_MISS 0.999f /* a risk that stands for a row which is left to exact answers: plans/grouped.py knows it */
+#define SURE_MISS 0.999f /* a risk that stands for a row which is left to exact answers: plans/grouped knows it */
 #define LEFT_ROW (-1) /* in place of the number of classes scored: kernels/grouped/answers.py knows it */
 enum { WHOLE = 1, INCOMPLETE = 2 }; /* an answer: kernels/row_answers.py knows it */
 

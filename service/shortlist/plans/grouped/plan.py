@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
 from math import ceil
 from typing import Self
-
-import numpy as np
 
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import MAX_EFFORT_K, GroupedSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.results import FloatArray, IdArray, PlanResult
 from shortlist.kernels.grouped.effort import (
     GROUPED_CANDIDATES_PER_K,
     GROUPED_EXACT_PER_K,
     Search,
-    count_second_candidates,
 )
 from shortlist.kernels.grouped.planning import Question, count_tail_candidates, is_wide, plan_search, prepare_search
 from shortlist.kernels.grouped.runner import CompiledSearch
@@ -29,17 +25,15 @@ from shortlist.plans.common.base import (
     Plan,
     RunPlan,
     chunk_rows,
-    count_scored,
     find_short_rows,
     run_by_chunks,
-    write_best,
 )
 from shortlist.plans.common.exact_rows import ExactRows
 from shortlist.plans.common.list_ways import mark_shared_list
-from shortlist.plans.common.normalizer import cover_also, limit_rest, log_sum_exp
-from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, mark_best
+from shortlist.plans.common.normalizer import cover_also
 from shortlist.plans.common.wide_search import WideSearch
-from shortlist.runtime.session import Graph
+
+from .graphs import GroupedGraphs, Outputs, Sessions
 
 MAX_GROUPED_K = 512  # beyond it, sorting is numpy's
 MOST_MARKED_DEPTH = 256  # about so many of the best classes hold k marked ones: more would need a closer search
@@ -67,30 +61,13 @@ class GroupedPlan(Plan):
         self.searches: dict[Question, Search] = {}
         arrays = bundle.tensors(INDEX_FILE)
         self.order: IdArray = arrays["order"]
-        self.sizes: IdArray = np.diff(arrays["starts"])
-        self.block_starts: IdArray = arrays["block_starts"]
-        self.block_sizes: IdArray = np.diff(self.block_starts)
-        self.blocks: IdArray = np.diff(np.searchsorted(self.block_starts, arrays["starts"]))  # of each group
-        self.open_graph = partial(open_graph, bundle, device, threads)
+        self.graphs = GroupedGraphs(Sessions(bundle, device, threads), arrays, self.settings, self.classes)
         self.wide = WideSearch(ExactRows(bundle, device, threads), self.order)
         self.compiled = CompiledSearch.open(bundle, arrays, threads) if device == "cpu" else None
         if self.compiled is None:
-            self.graphs  # noqa: B018 - a graph that does not open is told now
+            self.graphs.open()
         else:
             self.most_listed = max(MOST_LISTED, MAX_LISTED_BYTES // self.compiled.tables.codes.shape[1])
-
-    @cached_property
-    def graphs(self) -> tuple[Graph, Graph]:
-        """fused.onnx and rescore.onnx. Where loops answer, they are opened when k is first beyond `MAX_GROUPED_K`."""
-        return self.open_graph("fused", prepack=True), self.open_graph("rescore")
-
-    @property
-    def fused(self) -> Graph:
-        return self.graphs[0]
-
-    @property
-    def rescore_graph(self) -> Graph:
-        return self.graphs[1]
 
     def prefers_dense(self, k: int) -> bool:
         return k > self.find_largest_k()
@@ -192,7 +169,7 @@ class GroupedPlan(Plan):
 
     def search_by_graphs(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best of rows [B, d] without lists, as the loops search them."""
-        result = self.rescore(contexts, self.fused(context=contexts), k, self.count_exact(k))
+        result = self.graphs.rescore(contexts, self.graphs.preview(contexts), k, self.count_exact(k))
         short = find_short_rows(result)
         if short:
             result.put(short, self.search_widely(contexts[short], k, class_filter))
@@ -200,17 +177,17 @@ class GroupedPlan(Plan):
 
     def search_widely(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
         """The k best among many of all groups' previews."""
-        outputs = self.fused(context=contexts)
-        count = max(self.settings.candidates, GROUPED_CANDIDATES_PER_K * k)
+        outputs = self.graphs.preview(contexts)
         first = self.score_exact_classes(contexts, outputs)
+        count = self.graphs.count_wide(k, class_filter.restricts)
         return self.wide.search(contexts, outputs[-1], first, k, count, class_filter)
 
-    def score_exact_classes(self, contexts: FloatArray, outputs: list[FloatArray] | None = None) -> PlanResult:
-        """All classes that a search of `contexts` [B, d] without lists scores exactly. outputs: of fused.onnx."""
+    def score_exact_classes(self, contexts: FloatArray, outputs: Outputs | None = None) -> PlanResult:
+        """All classes that a search of `contexts` [B, d] without lists scores exactly. outputs: of the graphs."""
         if self.compiled is not None:
             return self.compiled(contexts, self.plan_normalizer_search(), UNRESTRICTED)
-        outputs, full_view = self.fused(context=contexts) if outputs is None else outputs, self.settings.full_view
-        return self.rescore(contexts, outputs, min(full_view, self.order.size), full_view)
+        outputs, full_view = self.graphs.preview(contexts) if outputs is None else outputs, self.settings.full_view
+        return self.graphs.rescore(contexts, outputs, min(full_view, self.order.size), full_view)
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
         if self.compiled is not None:
@@ -220,53 +197,9 @@ class GroupedPlan(Plan):
             first = self.run_in_cache(lambda rows, _: self.score_exact_classes(rows), contexts, UNRESTRICTED)
         return cover_also(first, ids, logits)
 
-    def rescore(self, contexts: FloatArray, outputs: list[FloatArray], k: int, full_view: int) -> PlanResult:
-        """The k best of each row's candidates, by rescore.onnx; ids -1 where fewer than k are scored exactly.
-
-        outputs: of fused.onnx. full_view: how many of the candidates are scored exactly, if there are so many.
-        """
-        result = empty_result(len(contexts), k)
-        scores, tail, coarse, previews = outputs
-        for row, positions in enumerate(map(self.choose_candidates, scores, coarse, previews)):
-            count = np.array([min(full_view, positions.size)])
-            inputs = {"context": contexts[row : row + 1], "positions": positions, "full_view": count}
-            ids, logits, inside = self.rescore_graph(**inputs)
-            self.rescore_graph.check_ids(ids, self.classes)
-            result.log_normalizer[row] = self.estimate_normalizer(logits, inside, positions.size, tail[row])
-            result.scored[row] = count_scored(positions.size, full_view, self.classes)
-            write_best(result, row, ids, logits)
-        return result
-
-    def estimate_normalizer(self, logits: FloatArray, whole: FloatArray, count: int, guess: np.float32) -> np.float32:
-        """The log-normaliser of `count` candidates and a guess of the rest. logits: exact ones; whole [1]: of all."""
-        inside = all_candidates = np.float32(whole[0])
-        if count == self.order.size:
-            return all_candidates
-        best, limit = logits, np.float32(self.settings.tail_limit)
-        if self.settings.tail_beside:
-            best = -np.sort(-logits)[: self.tail_candidates]
-            inside, count = log_sum_exp(best.copy()), best.size
-        rest = min(guess, inside + limit, limit_rest(best, inside, count, self.order.size))
-        return max(np.logaddexp(inside, rest), all_candidates)
-
-    def choose_candidates(self, scores: FloatArray, coarse: FloatArray, preview: FloatArray) -> Indices:
-        """Ascending positions of one row's candidates, by scores of groups [G], coarse and whole previews [m]."""
-        settings = self.settings
-        if settings.promise is not None:  # graphs preview all classes anyway
-            return find_largest(preview, count_second_candidates(settings))
-        opened = np.repeat(mark_best(scores, self.sizes, settings.classes_opened), self.blocks).nonzero()[0]
-        peaks = np.maximum.reduceat(coarse, self.block_starts[:-1])[opened]
-        best = opened[mark_best(peaks, self.block_sizes[opened], settings.classes_previewed)]
-        is_previewed = np.zeros(self.block_sizes.size, bool)
-        is_previewed[best] = True
-        positions = np.repeat(is_previewed, self.block_sizes).nonzero()[0]
-        scores = preview[positions]
-        candidates: Indices = positions[scores >= find_nth_largest(scores, min(settings.candidates, scores.size))]
-        return candidates
-
     def with_settings(self, settings: PlanSettings) -> Self:
         other = super().with_settings(settings)
-        other.searches = {}
+        other.searches, other.graphs = {}, self.graphs.with_settings(other.settings)
         return other
 
     def width(self, k: int) -> int:
@@ -280,8 +213,3 @@ class GroupedPlan(Plan):
     def max_rows(self) -> int:
         """Many: loops keep nothing of a row, and share many rows better among threads."""
         return MAX_CALL_ROWS
-
-
-def open_graph(bundle: Bundle, device: str, threads: int, role: str, *, prepack: bool = False) -> Graph:
-    """Open the bundle's graph of this role; raises BundleError."""
-    return Graph(bundle.graph(role), device, threads, prepack=prepack)

@@ -1,0 +1,1 @@
+"""Plan `grouped`: previews of the classes in the best groups, then two rescorings."""
