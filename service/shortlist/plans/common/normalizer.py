@@ -37,8 +37,13 @@ def limit_rest(best: FloatArray, inside: np.float32, counted: int, classes: int)
     if best.size == counted:
         return np.float32(best.min() + log(classes - counted))
     with np.errstate(invalid="ignore"):  # the caller refuses what overflows
-        left = 1 - np.exp(best.astype(np.float64) - inside).sum()
-    return np.float32(inside + log(max(left, LEAST_SHARE) * (classes - counted) / (counted - best.size)))
+        share = np.exp(best.astype(np.float64) - inside).sum()
+    return limit_by_mean(share, best.size, inside, counted, classes)
+
+
+def limit_by_mean(share: float, count: int, inside: np.float32, counted: int, classes: int) -> np.float32:
+    """The same where the best `count` of `counted` candidates, not all, hold this share of their sum."""
+    return np.float32(inside + log(max(1 - share, LEAST_SHARE) * (classes - counted) / (counted - count)))
 
 
 def cover_classes(log_normalizer: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:

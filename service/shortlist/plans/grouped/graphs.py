@@ -17,7 +17,7 @@ from shortlist.kernels.grouped.effort import GROUPED_CANDIDATES_PER_K, count_sec
 from shortlist.kernels.grouped.planning import count_tail_candidates
 from shortlist.kernels.primitives.arrays import Arrays
 from shortlist.plans.common.base import count_scored, write_best
-from shortlist.plans.common.normalizer import limit_rest, log_sum_exp
+from shortlist.plans.common.normalizer import limit_by_mean, limit_rest, log_sum_exp
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, mark_best
 from shortlist.runtime.session import Graph
 
@@ -79,7 +79,9 @@ class GroupedGraphs:
             fitted = self.choose_fitted(positions, previews[row])
             inside = whole if fitted is positions else self.sessions.rescore(**inputs, positions=fitted)[2]
             estimate = self.estimate_normalizer(logits, inside[0], fitted.size, tail[row])
-            result.log_normalizer[row] = max(estimate, whole[0])
+            if fitted is not positions:
+                estimate = self.limit_normalizer(estimate, inside[0], fitted.size, whole[0], positions.size)
+            result.log_normalizer[row] = estimate
             result.scored[row] = count_scored(positions.size, full_view, self.classes)
             write_best(result, row, ids, logits)
         return result
@@ -122,6 +124,16 @@ class GroupedGraphs:
             return positions
         fitted: Indices = positions[find_largest(preview[positions], count)]
         return fitted
+
+    def limit_normalizer(
+        self, estimate: np.float32, inside: np.float32, fitted: int, whole: np.float32, count: int
+    ) -> np.float32:
+        """The estimate beside `fitted` candidates, as `count` of them limit it. inside, whole: log-sums of both.
+
+        It is no less than the log-sum of all, and each other class has at most the mean of those that are not fitted.
+        """
+        most = limit_by_mean(np.exp(inside - whole), fitted, whole, count, self.size)
+        return max(min(estimate, np.logaddexp(whole, most)), whole)
 
     def estimate_normalizer(self, logits: FloatArray, whole: np.float32, count: int, guess: np.float32) -> np.float32:
         """The log-normaliser of `count` candidates and a guess of the rest. logits: exact ones; whole: of all."""
