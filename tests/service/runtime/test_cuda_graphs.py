@@ -95,6 +95,13 @@ def test_heads_over_bound_buffers_answer_as_others(tmp_path, cpu_rehearsal, meth
         np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=1e-4)
 
 
+def test_a_head_with_a_promise_is_loaded_for_another_device(promise_head, cpu_rehearsal):
+    bundle = Bundle(promise_head.folder)
+    bound = Head(bundle, "cuda:0", 1)
+    assert bound.plan.compiled is None
+    assert check_canary(bound, bundle) > 0.97
+
+
 def test_another_device_has_a_crossover_of_its_own(tmp_path, cpu_rehearsal, monkeypatch):
     monkeypatch.setattr("shortlist.plans.common.crossover.dense_wins", lambda plan, dense, contexts: len(contexts) >= 4)
     options = METHODS["svd"]
