@@ -232,7 +232,7 @@ class Head(SampledHead):
             raise self.make_contradiction_error() from error
 
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
-        """The same of the rows from `start` on, so few that the plan takes them in one call."""
+        """`score` of the rows from `start` on, so few that the plan takes them in one call."""
         classes = np.maximum(ids, 0)
         logits = self.compute_logits(plan, contexts, classes)
         check_overflow(logits.max(axis=1), start)
@@ -261,7 +261,7 @@ class Head(SampledHead):
         return self.plan, self.manifest.normalizer
 
     def choose_score_plan(self, rows: int, classes: int, exact: bool) -> tuple[Plan, str]:
-        """The same for log-probabilities of so many given `classes` a row; exact ones agree with `topk`'s."""
+        """As `choose_plan`, for log-probabilities of so many given `classes` a row; exact ones agree with `topk`'s."""
         return self.choose_plan(rows, classes if exact else 1, exact)
 
     def run(
@@ -271,10 +271,10 @@ class Head(SampledHead):
         if bias is not None:
             score = partial(score_chunks, partial(self.compute_logits, plan), plan, contexts)
             return search_biased(partial(self.run, plan, contexts, k), score, class_filter, bias, self.classes)
-        return search_free_rows_apart(partial(self.run_alike, plan), contexts, k, class_filter)
+        return search_free_rows_apart(partial(self.run_chunks, plan), contexts, k, class_filter)
 
-    def run_alike(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The same of rows that all have lists, or none."""
+    def run_chunks(self, plan: Plan, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
+        """`run`, chunk by chunk, of rows that all have lists or that all have none."""
         try:
             search = plan.topk if self.ways is None else self.ways.choose_search(plan, class_filter)
             search = partial(search_long_lists_apart, search, plan)

@@ -82,7 +82,7 @@ class HeadArguments:
         return self.restrict_lists(allow, ban, rows, self.find_members(within, without))
 
     def restrict_lists(self, allow: IdLists, ban: IdLists, rows: int, members: Members | None) -> ClassFilter:
-        """The same of classes that were found, all where `members` is None."""
+        """The lists as of `check_lists`, of the classes `members` alone; of all classes where that is None."""
         lists = self.check_lists(allow, ban, rows)
         return lists if members is None else restrict_to_members(lists, members)
 

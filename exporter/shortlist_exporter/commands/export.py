@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     like = None if model is None else make_model_request(args, model)
     request = make_request(args, like)
     with progress_bar("reading"):
-        dense, contexts = load_directed_layer(args, model, request)
+        dense, contexts = load_inputs(args, model, request)
         request = add_labels(args, request, dense)
         if like is not None:
             check_taken(like, request, args.like, dense)
@@ -248,7 +248,7 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
     )
 
 
-def load_directed_layer(args: argparse.Namespace, model: Bundle | None, request: Request) -> tuple[Dense, Contexts]:
+def load_inputs(args: argparse.Namespace, model: Bundle | None, request: Request) -> tuple[Dense, Contexts]:
     """The layer and contexts that the arguments name, of length 1 where they ask for it; few or none are sampled."""
     if args.contexts is None and isinstance(find_method(request.method), TrainedMethod):
         raise BadInput(f"method {request.method} is trained on contexts: give --contexts")

@@ -85,7 +85,7 @@ def check_taken(like: Request, request: Request, folder: Path, dense: Dense) -> 
 
 
 def check_taken_texts(like: Request, request: Request, folder: Path, dense: Dense) -> None:
-    """The same of labels, names and sets."""
+    """As `check_taken`, of labels, names and sets."""
     names = None if request.names is None else request.names.classes.size
     if request.names is like.names and names not in (None, dense.classes):
         raise BadInput(f"there are {names} names in {folder} but {dense.classes} classes in the layer: give --names")

@@ -36,7 +36,7 @@ class GraphFiles:
         return GraphFiles(self.graphs | other.graphs, self.arrays | other.arrays)
 
     def below(self, folder: str) -> GraphFiles:
-        """The same, as seen from the folder that `folder` is in."""
+        """These files, as seen from the folder that `folder` is in."""
         arrays = {
             role: array.model_copy(update={"file": f"{folder}/{array.file}"}) for role, array in self.arrays.items()
         }

@@ -24,7 +24,7 @@ def add_quantized_products(graph: GraphBuilder, projected: str, preview: FloatAr
 
 
 def add_scaled_products(graph: GraphBuilder, projected: str, weights: str, scale: FloatArray, suffix: str = "") -> str:
-    """The same for a tensor `weights` [W, n] int8 that the graph has.
+    """As `add_quantized_products`, for a tensor `weights` [W, n] int8 that the graph has.
 
     suffix: of the files' names, where several graphs share a folder.
     """

@@ -117,7 +117,7 @@ def normalize_layer(dense: Dense, contexts: Contexts | None) -> tuple[Dense, Con
 
 
 def normalize_contexts(contexts: Contexts) -> Contexts:
-    """The same in their directions, of length 1."""
+    """The contexts divided by their lengths."""
     return replace(contexts, contexts=normalize_rows(contexts.contexts))
 
 

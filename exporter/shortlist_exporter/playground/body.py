@@ -75,7 +75,7 @@ class Body:
         return np.ascontiguousarray(states[:, -1].numpy())
 
     def read_on(self, tokens: list[int]) -> FloatArray:
-        """The same, of which only those tokens are read that differ from what was read last, and always the last."""
+        """As `read_anew`, reading only those tokens that differ from what was read last, and always the last."""
         same = count_same(self.tokens, tokens[:-1])
         if self.memory is None or same == 0:
             self.memory, same = require("transformers", "capture").DynamicCache(), 0
@@ -104,7 +104,7 @@ class Body:
         return self.fits[head]
 
     def compare(self, head: Head) -> bool:
-        """The same, found out."""
+        """Whether the sizes and a few logits agree; `has_head` remembers it."""
         try:
             check_sizes(self.model.model, head)
             with self.turn:

@@ -1,4 +1,4 @@
-"""How far looks of plan `grouped` go where much is asked of them, by what nearer ones miss.
+"""How many classes looks of plan `grouped` open for large k and for bans, by what narrower ones miss.
 
 Layers differ: trained ones need a tenth of what made-up ones do for rows whose own best classes are banned, and text of
 many kinds three times what text of one kind does for many classes.

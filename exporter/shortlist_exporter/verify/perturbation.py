@@ -1,4 +1,4 @@
-"""Contexts as kinds of text might give them that no calibration has, made of those that it has.
+"""Perturbed calibration contexts, which stand for kinds of text that the calibration has none of.
 
 Rows of the kinds that a head was fitted on are easy: a first look misses the best class of .001 of them where the
 layer is Gemma 3's, and of .013 to .023 of news, encyclopedia articles and Italian. Estimates fitted to easy rows alone

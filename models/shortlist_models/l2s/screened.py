@@ -165,7 +165,7 @@ class ScreenedSoftmax(nn.Module):
         return torch.cat(inside), torch.cat(whole)
 
     def measure_chunk(self, contexts: Tensor, indicator: Tensor) -> tuple[Tensor, Tensor]:
-        """The same of a few contexts [b, d], by the sets' `indicator` [r, V]."""
+        """As `measure_sets`, of a few contexts [b, d], by the sets' `indicator` [r, V]."""
         logits, sets = self.dense.logits(contexts), self.mask_sets(self.scores(contexts), indicator)
         stage = self.second_stage
         if stage is None:

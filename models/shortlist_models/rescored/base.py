@@ -114,7 +114,7 @@ class RescoredSoftmax(nn.Module):
         return inside, outside
 
     def measure_best(self, contexts: Tensor) -> tuple[Tensor, Tensor]:
-        """The same over the best `full_view` classes, and over all other classes."""
+        """As `measure_masses`, over the best `full_view` classes and over all other classes."""
         return measure_best(self.dense.logits(contexts), min(self.full_view, len(self.order)))
 
     def finish(self, products: Tensor) -> Tensor:

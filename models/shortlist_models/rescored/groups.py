@@ -59,7 +59,7 @@ def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
 
 
 def cluster_at_once(rows: Tensor, count: int, seed: int) -> Groups:
-    """The same by Lloyd's algorithm from rows chosen at random, each row compared with all centres in every round.
+    """As `cluster_rows`, by Lloyd's algorithm from random rows, each row compared with all centres in every round.
 
     The centres of more than `MAX_TRAINING_ROWS` rows are those of a random sample of them, as large as that or with
     `MIN_ROWS_PER_CENTRE` for each centre; then each row is compared with them once.

@@ -1,4 +1,4 @@
-"""A bundle on disk: written whole or not at all, checked before use, never changed."""
+"""Reading a bundle: its files are hashed, and its arrays and graphs checked, before they are used."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Bias:
         return self if len(self.ids) == 1 else Bias(self.ids[part], self.weights[part])
 
     def repeat(self, rows: int) -> Bias:
-        """The same for each of `rows` rows, as arrays of as many rows."""
+        """The bias as arrays of `rows` rows; one that is for all rows is repeated for each."""
         if len(self.ids) == rows:
             return self
         return Bias(np.repeat(self.ids, rows, axis=0), np.repeat(self.weights, rows, axis=0))

@@ -144,7 +144,7 @@ class Members:
         self.permitted = permitted
 
     def extend(self, classes: int, *, permitted: bool) -> Members:
-        """The same for so many `classes`: whether those beyond V, items that no set knows, are `permitted`."""
+        """These members among more `classes`; permitted: whether those beyond V, items that no set knows, are in."""
         more = classes - self.permitted.size
         return self if more <= 0 else Members(np.pad(self.permitted, (0, more), constant_values=permitted))
 

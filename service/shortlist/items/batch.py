@@ -49,7 +49,7 @@ class ItemBatch:
         source: Any = "",
         sequence: Any = None,
     ) -> ItemBatch:
-        """The same of arguments that come from outside; raises BadInput."""
+        """A batch of arguments that come from outside, once they are checked; raises BadInput."""
         put, remove = (check_list(what, keys) for what, keys in (("put", put), ("remove", remove)))
         check_distinct([*put, *remove])
         if vectors.ndim != 2 or len(vectors) != len(put):

@@ -215,7 +215,7 @@ class Ledger:
             log.error("changes could not be made: %s", error)
 
     def write_group(self, batches: list[ItemBatch]) -> list[Applied]:
-        """The same of batches; those whose sequence number was applied before change nothing."""
+        """Write batches as one group; those whose sequence number was applied before change nothing."""
         sources, position = dict(self.sources), self.position
         fresh: list[ItemBatch] = []
         results = []

@@ -221,7 +221,7 @@ def lock_file(file: int, path: Path) -> bool:
 
 
 def lock_shared(file: int, path: Path) -> bool:
-    """The same of one that processes share: whether this is the first of them, or shares it with others."""
+    """Lock a log that processes share: whether this is the first of them, or shares it with others."""
     end = time.monotonic() + OPENING_SECONDS
     while True:
         with contextlib.suppress(BundleError):

@@ -46,7 +46,7 @@ class GrowingNames(Names):
         return self.find_known(names)
 
     def find_known(self, names: Sequence[str]) -> IdArray:
-        """The same of names that this process knows."""
+        """As `find`, of names that this process knows."""
         ids = super().find(names)
         if self.ids and (ids == NO_CLASS).any():
             ids = ids.copy()

@@ -62,7 +62,7 @@ class Question(NamedTuple):
     lists: ClassFilter
 
     def take(self, rows: IdArray) -> Question:
-        """The same of some rows [b]."""
+        """The question of some rows [b] alone."""
         return Question(self.contexts[rows], self.k, self.base_lists.take(rows), self.lists.take(rows))
 
 
@@ -207,7 +207,7 @@ def merge_changed(
 def merge_rows(
     base: PlanResult, contexts: FloatArray, changes: Snapshot, class_filter: ClassFilter, layer: BaseLayer
 ) -> PlanResult:
-    """The same of so few rows that all logits of changed items fit."""
+    """As `merge_changed`, of so few rows that all logits of changed items fit."""
     are_estimates = layer.is_estimate & (base.scored != changes.base_classes)
     logits = changes.score(contexts)
     added = changes.table.sum_logits(logits)

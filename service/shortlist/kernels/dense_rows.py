@@ -134,7 +134,7 @@ class DenseRowAnswers(RowAnswers):
 
 
 class LayerAnswers(DenseRowAnswers):
-    """The same, where the products are part of the call. Threads may share it."""
+    """Answers by the logits of all classes, whose products are part of the call. Threads may share it."""
 
     def __init__(self, layer: CompiledLayer, max_k: int) -> None:
         """max_k: the largest k that it answers. Raises NoLibrary."""

@@ -43,7 +43,7 @@ def point_at_lists(class_filter: ClassFilter, rows: int) -> Any:
 
 
 def point_at_marks(class_filter: ClassFilter, marks: BoolArray, rows: int) -> Any:
-    """The same, for searches of groups, with the filter's `marks` [V] in place of the list that these mark."""
+    """As `point_at_lists`, for searches of groups: the filter's `marks` [V] stand for the list that they mark."""
     ban = None if class_filter.allow is None else class_filter.ban
     struct = make_struct(*pack_lists(ClassFilter(ban=ban, hidden=class_filter.hidden), rows))
     struct.marks, struct.allow_size = marks.ctypes.data, class_filter.count_marked()

@@ -113,7 +113,7 @@ class CompiledFront:
         return means, logits
 
     def preview(self, contexts: FloatArray, k: int, *, reaches: bool = False, errors: bool = False) -> Previewed:
-        """The same by previews, but for the classes that may be among the k best; exact without previews, and many k.
+        """As a call, by previews, but for the classes that may be among the k best; exact without previews, and many k.
 
         reaches, errors: whether these are asked for. k = 0: all logits are previews.
         """

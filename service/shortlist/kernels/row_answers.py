@@ -56,12 +56,12 @@ class RowAnswers:
         return self.ask(self.find_request(k), contexts)
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
-        """The same of rows that all have these lists, of which at least one is there; None unless it takes lists."""
+        """As a call, of rows that all have these lists, of which at least one is there; None unless it takes lists."""
         del contexts, k, allow, ban
         return None
 
     def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
-        """The same of rows that get `members` of named sets alone; None unless it takes them."""
+        """As a call, of rows that get `members` of named sets alone; None unless it takes them."""
         del contexts, k, members, ban
         return None
 

@@ -72,7 +72,7 @@ class AdaptivePlan(Plan):
         return result
 
     def search(self, contexts: FloatArray, k: int) -> PlanResult:
-        """The same without lists; the ids are those that the graphs return."""
+        """As `topk`, without lists; the ids are those that the graphs return."""
         count = np.array([k])
         if len(contexts) == 1 and k <= self.sizes[0] and self.fused is not None and not self.leaves_previews_out:
             return self.search_fused(self.fused, contexts, count)
@@ -196,7 +196,7 @@ class AdaptivePlan(Plan):
         return logits
 
     def make_exact_plan(self) -> Plan:
-        """The same without previews."""
+        """This plan without previews, so that every open tail is scored whole."""
         return self.with_settings(AdaptiveSettings(previews=False)) if self.previews else self
 
     def with_settings(self, settings: PlanSettings) -> Self:

@@ -39,7 +39,7 @@ class Screening(NamedTuple):
     previews: FloatArray
 
     def take_rows(self, rows: list[int]) -> Screening:
-        """The same of some rows."""
+        """The outputs of some rows alone."""
         return Screening(
             self.integers[rows], self.row_scale[rows], self.reach[rows], self.tail[rows], self.previews[rows]
         )

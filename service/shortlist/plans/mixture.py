@@ -52,7 +52,7 @@ class Front:
         return mean, logits
 
     def preview(self, contexts: FloatArray, k: int, *, errors: bool = False) -> Previewed:
-        """The same by previews where there are some, exact for all classes that may be among the k best frequent."""
+        """As a call, by previews where there are some, exact for all classes that may be among the k best frequent."""
         if self.compiled is not None:
             return self.compiled.preview(contexts, k, errors=errors)
         mean, logits = self(contexts)
@@ -188,7 +188,7 @@ class MixturePlan(Plan):
         return self.whole
 
     def with_settings(self, settings: PlanSettings) -> Self:
-        """The same over a search by other settings."""
+        """This plan over a search by other settings."""
         other = super().with_settings(settings)
         other.rare = self.rare.with_settings(settings)
         return other

@@ -73,7 +73,7 @@ class PreviewPlan(Plan):
         return result
 
     def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
-        """The same as `topk`, where `ids`, too, take the place of their previews."""
+        """The normaliser of `topk`, where exact logits of `ids`, too, take the place of their previews."""
         previews: FloatArray = self.preview(context=contexts)[0]
         candidates = self.choose_candidates(previews, self.count_candidates(1))
         exact, shifts = self.rows(contexts, candidates), self.shift_tails(contexts)

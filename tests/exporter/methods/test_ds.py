@@ -1,4 +1,4 @@
-"""Methods ds and ds-svd through the real runtime: plan `screen` with a gate."""
+"""Methods ds and ds-svd through the real runtime: plan `gated`."""
 
 import numpy as np
 import onnxruntime

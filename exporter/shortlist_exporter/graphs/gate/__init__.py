@@ -1,1 +1,1 @@
-"""Graphs of plan `screen` with a gate."""
+"""Graphs of plan `gated`."""

@@ -1,4 +1,4 @@
-"""Graphs of plan `screen` with a gate: the gate, and one graph an expert; `fused` has graphs that hold all of it.
+"""Graphs of plan `gated`: the gate, and one graph an expert; `fused` has graphs that hold all of it.
 
 gate.onnx: `context` [B, d] -> `scores` [B, K], which add up to 1. experts/NNNN.onnx: `context` [B, d], `scale` [B, 1]
 (the gate's score), `k` [1] -> `logits` [B, n], `top_logits`, `top_index` [B, k], `log_normalizer` [B].

@@ -1,4 +1,4 @@
-"""Plan `screen` with a gate, from contexts to answers by one call.
+"""Plan `gated` from contexts to answers by one call.
 
 experts/fused.onnx: `context` [1, d], `k` [1] -> `cluster` [1], `top_logits`, `top_position` [1, k] (in the experts end
 to end), `log_normalizer` [1]: equals the gate and the best expert's graph one after the other.

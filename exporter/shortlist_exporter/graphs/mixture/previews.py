@@ -52,7 +52,7 @@ def make_previews(rows: FloatArray, components: int) -> dict[str, npt.NDArray[np
 
 
 def preview_chunk(rows: FloatArray, components: int) -> dict[str, npt.NDArray[Any]]:
-    """The same of some rows."""
+    """As `make_previews`, of some rows."""
     levels, scale = (part.numpy() for part in quantize_rows(torch.from_numpy(rows)))
     scale = np.maximum(scale, np.finfo(np.float32).tiny)
     exact, previews = rows.astype(np.float64), levels.astype(np.float64) * scale

@@ -1,1 +1,1 @@
-"""Output layers from files of any kind: one module a format, each with `read(path, choice) -> Layer`."""
+"""Formats of files that hold an output layer: a module each; `registry` says which one reads which file."""

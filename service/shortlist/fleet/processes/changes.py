@@ -51,7 +51,7 @@ class Changes:
             self.waiting -= 1
 
     async def change_all(self, request: Request, member: Member, others: Sequence[Member]) -> Response:
-        """The same, once its turn has come; what `member` refuses the others are not asked for."""
+        """As `change`, once its turn has come; the others are not asked for what `member` refuses."""
         response = await member.respond(request)
         if response is None:
             raise ChannelClosed

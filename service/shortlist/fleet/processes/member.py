@@ -92,7 +92,7 @@ class Member:
         return None if fields is None else Response.from_json(fields)
 
     async def respond_soon(self, request: Request) -> Response | None:
-        """The same of a request that takes no time; None where it does not answer, or falters: all would wait."""
+        """Its response to a request that takes no time; None where it does not answer, or falters: all would wait."""
         if self.pulse.falters:
             return None
         try:

@@ -246,7 +246,7 @@ class Supervisor:
         return [member for member in self.members if member.takes_connections]
 
     def list_others(self, member: Member) -> list[Member]:
-        """The same but one."""
+        """All processes of `list_members` but `member`."""
         return [other for other in self.list_members() if other is not member]
 
     async def watch(self) -> None:

@@ -29,7 +29,7 @@ class ClassRange(NamedTuple):
         return ClassFilter(self.localize_lists(class_filter.allow), self.localize_lists(class_filter.ban))
 
     def localize_lists(self, lists: Lists | None) -> Lists | None:
-        """The same of lists of one kind, in the form that they have."""
+        """What lists of one kind, allow or ban, leave of the range, in the form that they have."""
         if lists is None:
             return None
         if not isinstance(lists, RowLists):

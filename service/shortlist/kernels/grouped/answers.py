@@ -101,7 +101,7 @@ class GroupAnswers(ManyRowAnswers):
     def answer_long_list(
         self, contexts: npt.ArrayLike, k: int, allow: IdLists, banned: IdArray | None
     ) -> Answer | None:
-        """The same of rows that share a longer allow list; None where marks of it would not be searched."""
+        """The answers to rows that share a long allow list; None where marks of it would not be searched."""
         allowed = take_list(allow, self.classes, self.classes)
         if allowed is None or not self.plan.searches_marks(k, allowed.size):
             return None
@@ -109,7 +109,7 @@ class GroupAnswers(ManyRowAnswers):
         return None if marks is None else self.answer_marked(contexts, k, Members(marks), banned)
 
     def answer_marked(self, contexts: npt.ArrayLike, k: int, members: Members, ban: IdLists) -> Answer | None:
-        """The same of rows that get `members` of named sets alone, without those of a short ban list."""
+        """The answers among `members` of named sets alone, without the classes of a short ban list."""
         if self.find_request(k) is None:
             return None
         banned = take_list(ban, MAX_BANS, self.classes)

@@ -178,7 +178,7 @@ def find_bars(promise: float, k: int, *, has_exact: bool, has_list_effort: bool)
 
 
 def list_marked_looks(settings: GroupedSettings, k: int, classes: int, permitted: int) -> tuple[Look, ...]:
-    """The same where marks permit so many of the classes: as far as for all that hold k of these, and further.
+    """As `list_looks`, where marks permit so many of the classes: as far as for all that hold k of these, and further.
 
     Where the first look is nearly as wide as the last, the last is taken alone but for rows whose best classes are
     forbidden.

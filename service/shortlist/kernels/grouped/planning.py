@@ -1,4 +1,4 @@
-"""How compiled loops look for k classes of a head, by its settings."""
+"""The search for k classes that compiled loops are given, by the settings of the head."""
 
 from __future__ import annotations
 

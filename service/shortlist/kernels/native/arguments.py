@@ -31,13 +31,13 @@ class RequestStruct(Structure):
         return request
 
     def with_lists(self, lists: Structure) -> Self:
-        """The same of rows with lists, a `struct lists`."""
+        """The request of rows with lists, a `struct lists`."""
         request = type(self).from_buffer_copy(self)
         request.lists, request.parts = addressof(lists), (self, lists)
         return request
 
     def for_rows(self, rows: int, threads: int) -> Self:
-        """The same of so many rows, which up to so many threads share."""
+        """The request of so many rows, which up to so many threads share."""
         request = type(self).from_buffer_copy(self)
         request.rows, request.threads, request.parts = rows, threads, self
         return request

@@ -100,7 +100,7 @@ class Plan(ABC):
         """The k best permitted classes of `contexts` [B, d] float32; -1 and -inf where fewer are permitted."""
 
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
-        """The same of rows that all have allow lists, by scores of all their classes; None without a way to do it."""
+        """As `topk`, of rows with allow lists, by scores of all their classes; None without a way to do it."""
         del contexts, k, class_filter
         return None
 
@@ -148,7 +148,7 @@ class Plan(ABC):
         return None
 
     def open_answers(self, crossover: int | None) -> RowAnswers | None:
-        """The same without calls of `crossover` rows and more, which dense answers."""
+        """What `open_row_answers` gives, without calls of `crossover` rows and more, which dense answers."""
         answers = self.open_row_answers()
         if answers is not None:
             answers.limit_rows(crossover)

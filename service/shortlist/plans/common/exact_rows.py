@@ -60,7 +60,7 @@ class ExactRows:
         return logits
 
     def score_by_graph(self, contexts: FloatArray, ids: IdArray) -> FloatArray:
-        """The same; some at a time, so that what is gathered stays in the cache."""
+        """Logits of `ids` by rows.onnx; some at a time, so that what is gathered stays in the cache."""
         assert self.graph is not None
         classes = max(1, ids.shape[1])
         rows, classes = max(1, self.gather_classes // classes), min(self.gather_classes, classes)

@@ -76,7 +76,7 @@ class ListWays:
         return result
 
     def answer(self, way: int, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult:
-        """The same, of rows that all take one way."""
+        """As `topk`, of rows that all take one `way`: `OWN`, `LISTED`, `EXACT`, or how many classes to ask for."""
         if way == OWN:
             return self.plan.topk(contexts, k, class_filter)
         if way == LISTED:

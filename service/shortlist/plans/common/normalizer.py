@@ -82,7 +82,7 @@ def make_topk(result: PlanResult, normalizer: str) -> TopK:
 
 
 def make_scored_topk(result: PlanResult, normalizer: str) -> TopK:
-    """The same with the scores that log-probabilities are normalised from."""
+    """As `make_topk`, with the scores that log-probabilities are normalised from."""
     top = make_topk(result, normalizer)
     top.scores = result.logits
     return top

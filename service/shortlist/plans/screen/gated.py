@@ -66,7 +66,7 @@ class GatedPlan(Plan):
         return bool(self.previews)
 
     def make_exact_plan(self) -> Plan:
-        """The same with every expert scored whole."""
+        """This plan with every expert scored whole."""
         whole = self.settings.model_copy(update={"previews": False})
         return self.with_settings(whole) if self.previews else self
 

@@ -167,7 +167,7 @@ class EndpointMatcher:
         return target
 
     def find_known(self, path: str) -> Target | None:
-        """The same, of a path that is worth remembering; None for all others."""
+        """As `match`, of a path that is worth remembering; None for all others."""
         self.match(path)
         return self.targets.get(path)
 
@@ -180,7 +180,7 @@ class EndpointMatcher:
             return False
 
     def search(self, path: str) -> Target | None:
-        """The same, by the table's patterns."""
+        """As `match`, by the table's patterns, past the cache."""
         for pattern, endpoint in self.patterns:
             match = pattern.match(path)
             if match is not None:

@@ -36,7 +36,7 @@ class LoadQueue:
         return await asyncio.get_running_loop().run_in_executor(self.thread, change)
 
     async def run_for_client(self, change: Callable[[], Result], receive: Receive) -> Result:
-        """The same for a client whose request was read; one that leaves before its turn gives it up.
+        """As `run_in_thread`, for a client whose request was read; one that leaves before its turn gives it up.
 
         receive: returns when the client is gone. Raises Overloaded where too many wait, and ClientDisconnect.
         """

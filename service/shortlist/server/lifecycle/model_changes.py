@@ -47,7 +47,7 @@ class ModelChanges:
         return total
 
     async def retry_all(self) -> Change:
-        """The same, versions that failed before among it; these are known to the thread of changes alone."""
+        """As `update_all`, with versions that failed before; these are known to the thread of changes alone."""
         await self.queue.run(self.releases.retry_failures)
         return await self.update_all()
 

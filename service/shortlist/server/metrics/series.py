@@ -101,7 +101,7 @@ class ResultSeries:
         self.scored.observe_all(rows)
 
     def count_proved(self, scored: Sequence[IntArray]) -> None:
-        """The same for results whose normalizer is `bounded`: a row that is not proved was computed by dense."""
+        """Count rows of results whose normalizer is `bounded`: a row that is not proved was computed by dense."""
         if not scored:
             return
         rows = np.concatenate(scored)

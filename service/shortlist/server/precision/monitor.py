@@ -140,7 +140,7 @@ class Monitor:
             self.evaluations -= 1
 
     def evaluate_rows(self, disconnect: asyncio.Future[Any], head: Head, contexts: Array) -> Evaluation:
-        """The same in its thread; raises NotReady once the server stops, ClientDisconnect once `disconnect` is done."""
+        """`evaluate` in a thread; raises NotReady once the server stops, ClientDisconnect once `disconnect` is done."""
 
         def check(*rows: int) -> None:
             del rows
@@ -217,7 +217,7 @@ def measure_samples(samples: Sequence[Sample]) -> tuple[AnswerFigures | None, fl
 
 
 def judge_samples(samples: Sequence[Sample]) -> AnswerFigures:
-    """The same; raises BadInput and BundleError as heads do."""
+    """The figures of samples that go together; raises BadInput and BundleError as heads do."""
     first = samples[0]
     contexts = np.concatenate([sample.contexts for sample in samples])
     if first.ids is None:

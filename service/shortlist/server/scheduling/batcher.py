@@ -19,12 +19,11 @@ from .admission import Admission, make_deadline_error
 from .fair_queue import FairQueue, QueuedTask
 from .slices import Slice, Task
 
-TASK_SECONDS_AVERAGE = ClippedAverage(
-    recent_weight=1 - 0.9, clip=2.0
-)  # a batch that took longer than that met a busy system
-LONE_INLINE = 3  # times as long is computed in the event loop where a thread would gain nothing by gathering rows
-# What one client's draws take varies by far more, and their batches are to stay short
+# Of the seconds that a row takes, by kind of task. A batch that took over `clip` times as long met a busy system.
+TASK_SECONDS_AVERAGE = ClippedAverage(recent_weight=1 - 0.9, clip=2.0)
+# What one client's draws take varies by far more, and their batches are to stay short.
 DRAW_SECONDS_AVERAGE = ClippedAverage(recent_weight=0.5, clip=8.0)
+LONE_INLINE_FACTOR = 3  # times `inline`, up to which lone rows are computed in the event loop: threads gain nothing
 MAX_LONE_SECONDS = 0.05  # that a batch is expected to take of rows that gain nothing by being gathered
 MAX_TELLING_ROWS = 4  # more rows at once are many: they take less time each, and say little of one
 
@@ -79,7 +78,7 @@ class Batcher:
         """Whether so many rows are expected to fit `inline`; False until this kind of task was timed once."""
         if task.varies:
             return False
-        limit = self.inline * LONE_INLINE if task.is_lone else self.inline
+        limit = self.inline * LONE_INLINE_FACTOR if task.is_lone else self.inline
         return self.estimate_row(task.kind, rows) * rows <= limit
 
     def estimate_row(self, kind: Hashable, rows: int) -> float:

@@ -67,7 +67,7 @@ class SampleTask:
         return TopK.concat([self.draw_part(*each) for each in split_rows(self.class_filter, start, stop)])
 
     def draw_part(self, start: int, stop: int) -> TopK:
-        """The same in one call."""
+        """The draws of rows start to stop - 1, in one call."""
         bias = None if self.bias is None else self.bias[start:stop]
         lists = self.class_filter.slice_rows(start, stop)
         return self.head.draw(self.contexts[start:stop], self.sampling.slice_rows(start, stop), lists, bias)

@@ -91,7 +91,7 @@ class SearchTask:
         return PlanResult.concat([self.search_part(*each) for each in split_rows(self.class_filter, start, stop)])
 
     def search_part(self, start: int, stop: int) -> PlanResult:
-        """The same in one call."""
+        """The k best of rows start to stop - 1, in one call."""
         bias = None if self.bias is None else self.bias[start:stop]
         lists = self.class_filter.slice_rows(start, stop)
         return self.head.run(self.plan, self.contexts[start:stop], self.k, lists, bias)
@@ -244,7 +244,7 @@ def make_task(head: Head, query: Query, limits: SizeLimits | None = None) -> Tas
 
 
 def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
-    """The same for the k best classes of `rows` [B, d], which are checked."""
+    """The task of finding the k best classes of `rows` [B, d], which are checked."""
     head.check_k(query.k)
     bias = parse_bias(query.bias, len(rows), head.classes)
     plan, normalizer = head.choose_plan(len(rows), query.k, query.exact, proof=bias is None)
@@ -255,7 +255,7 @@ def make_topk_task(head: Head, query: TopKQuery, rows: FloatArray) -> TopKTask:
 
 
 def make_beam_task(head: Head, query: BeamQuery) -> BeamTask:
-    """The same for a beam step."""
+    """The task of a beam step."""
     step = choose_rows(head, query)
     plan, k, class_filter, bias = step.plan, step.k, step.class_filter, step.bias
     arguments = name_kind(plan, k, class_filter, bias), *describe_load(head, class_filter, bias)

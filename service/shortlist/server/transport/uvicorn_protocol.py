@@ -108,7 +108,7 @@ class UvicornServer(uvicorn.Server):
         self.should_exit = True
 
     def stop_without_delay(self) -> None:
-        """The same; at the second call wait for nothing that was accepted."""
+        """As `stop`; at the second call wait for nothing that was accepted."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
