@@ -27,6 +27,7 @@ IN_PROCESS = (
     ("docs/decoding.md", "Frames of a recogniser"),
     ("docs/generate.md", "Exact draws"),
     ("docs/methods.md", "`ds`"),
+    ("docs/recommend.md", "Names, what was seen, scores"),
     ("docs/cli.md", "A walk through"),
 )
 OVER_HTTP = (
@@ -34,7 +35,10 @@ OVER_HTTP = (
     ("docs/python.md", "A client"),
     ("docs/decoding.md", "Wide beams with legal lists"),
     ("docs/http.md", "`/v1/topk` and `/v1/score`"),
+    ("docs/http.md", "Names"),
     ("docs/http.md", "`/v2/models/{name}/infer`"),
+    ("docs/catalogues.md", "Changes while it is served"),
+    ("docs/catalogues.md", "A version with the changes"),
 )
 
 
@@ -62,7 +66,7 @@ def test_code_as_written(tmp_path):
     for page, section in IN_PROCESS:
         for language, code in blocks(page, section):
             run(language, code, tmp_path)
-    with RunningServer(tmp_path / "repo") as server:
+    with RunningServer(tmp_path / "repo", "--item-changes", str(tmp_path / "changes")) as server:
         address = server.url.removeprefix("http://")
         for page, section in OVER_HTTP:
             for language, code in blocks(page, section):
