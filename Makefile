@@ -81,7 +81,7 @@ bench-decoding: $(VENV)/model.stamp build/venvs/translators/stamp  ## a translat
 bench-generate: $(VENV)/model.stamp $(VENV)/gemma.stamp  ## tokens/s inside `generate` of SmolLM2 and Gemma 3; DATA=folder; 40 minutes at first
 	@$(BIN)/python -m benchmarks.studies.generate $(if $(DATA),--data "$(DATA)") $(ARGS)
 
-bench-scale: $(VENV)/run.stamp build/venvs/ray/stamp  ## processes, shards, a Ray cluster that is hurt, the cost model; needs wrk; 40 minutes
+bench-scale: $(VENV)/run.stamp build/venvs/ray/stamp  ## processes, shards, a Ray cluster of which parts are killed, the cost model; needs wrk; 40 minutes
 	@$(BIN)/python -m benchmarks.studies.scale $(ARGS)
 
 bench-http: $(VENV)/run.stamp  ## what HTTP costs, beside a bare echo and a hand-written route; needs wrk
