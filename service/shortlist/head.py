@@ -22,13 +22,7 @@ from shortlist.core.filters import UNRESTRICTED, ClassFilter, IdLists
 from shortlist.core.results import FloatArray, IdArray, PlanResult, TopK, read_labels, require_labels
 from shortlist.kernels.native.library import name_target
 from shortlist.kernels.row_answers import answer_rows
-from shortlist.plans.common.base import (
-    Plan,
-    map_chunks,
-    run_by_chunks,
-    score_by_distribution,
-    score_chunks,
-)
+from shortlist.plans.common.base import Plan, map_chunks, run_by_chunks, score_by_distribution, score_chunks
 from shortlist.plans.common.biased import search_biased
 from shortlist.plans.common.crossover import is_many, keep_single_rows, measure_crossover
 from shortlist.plans.common.exact_rows import ExactRows
@@ -50,6 +44,9 @@ class Head(SampledHead):
     plan: what answers. dense: the dense head, or None. exact: what answers exact requests, the dense head or, of a head
     that is its own reference, its whole distribution; or None. certified: what proves exact answers without the dense
     layer, or None. kernels: the target of the compiled loops, as `avx2`; None where graphs answer in their place.
+    exact_rows: exact logits of given classes, None of a head that is its own reference. ways: how rows with lists are
+    answered, None where the plan itself does. row_answers, exact_answers: what answers few rows by one native call, as
+    the plan and as exact requests; None where nothing does.
     """
 
     def __init__(
@@ -74,8 +71,8 @@ class Head(SampledHead):
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         own = self.exact if self.is_own_reference else None
         self.plan.prover = self.certified = certified.result() or self.open_certified(bundle, own)
-        self.rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
-        self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.rows)
+        self.exact_rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
+        self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.exact_rows)
         self.manifest = self.with_device_crossover(bundle)
         self.row_answers = self.plan.open_answers(self.manifest.dense_crossover)
         unproved = None if self.certified else self.exact
@@ -242,7 +239,9 @@ class Head(SampledHead):
 
     def compute_logits(self, plan: Plan, contexts: FloatArray, classes: IdArray) -> FloatArray:
         """Exact logits [b, m] of `classes` [b, m], of so few rows that the plan takes them; padding has -inf."""
-        return score_by_distribution(plan, contexts, classes) if self.rows is None else self.rows(contexts, classes)
+        if self.exact_rows is None:
+            return score_by_distribution(plan, contexts, classes)
+        return self.exact_rows(contexts, classes)
 
     def choose_plan(self, rows: int, k: int, exact: bool, *, proof: bool = True) -> tuple[Plan, str]:
         """The plan for the k best of one request and its normaliser; decided by its number of rows and its k alone.

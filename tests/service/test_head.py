@@ -195,7 +195,11 @@ def test_with_settings_looks_further_and_leaves_the_head_as_it_was(head):
     wide = head.with_settings(full_view=200)
     assert (head.topk(rows, 5).scored.max(), wide.topk(rows, 5).scored.min()) == (40, 200)
     assert (head.manifest.settings.full_view, wide.manifest.settings.full_view) == (40, 200)
-    assert (wide.plan.preview, wide.plan.rows, wide.exact) == (head.plan.preview, head.plan.rows, head.exact)
+    assert (wide.plan.preview, wide.plan.exact_rows, wide.exact) == (
+        head.plan.preview,
+        head.plan.exact_rows,
+        head.exact,
+    )
     np.testing.assert_array_equal(head.topk(rows, 5).logprobs, before.logprobs)
     same = wide.with_settings(full_view=40).topk(rows, 5)
     np.testing.assert_array_equal(same.logprobs, before.logprobs)

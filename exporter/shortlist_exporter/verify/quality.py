@@ -112,10 +112,10 @@ def measure_kinds(first: Bools, five: Bools, kinds: Mapping[str, IdArray]) -> di
 
 def measure_list_costs(head: Head, contexts: FloatArray) -> ListCosts | None:
     """What the ways to answer rows with lists cost, by contexts [n, d]; None where there is one way."""
-    if head.ways is None or head.rows is None:
+    if head.ways is None or head.exact_rows is None:
         return None
     exact = head.plan.find_exact(TIMED_K)
-    return measure_costs(head.plan, head.rows, exact, head.manifest.classes, contexts)
+    return measure_costs(head.plan, head.exact_rows, exact, head.manifest.classes, contexts)
 
 
 def measure_certificate(head: Head, contexts: FloatArray, *, fallback: bool) -> Certificate | None:

@@ -40,7 +40,7 @@ class ItemStore:
         """
         if head.is_own_reference:
             return head
-        rows = None if head.rows is None else head.rows.loops
+        rows = None if head.exact_rows is None else head.exact_rows.loops
         overlay = ItemOverlay(head.manifest, head.names, find_position(head.manifest), head.threads, rows)
         self.open_ledger(head).attach(overlay)
         return LiveHead.make(head, overlay)

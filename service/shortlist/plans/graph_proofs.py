@@ -45,7 +45,7 @@ class GraphProofs:
     ) -> None:
         """Open the graph. scale: [V], of the bounds. rows: exact logits."""
         self.graph = Graph(bundle.graph("bounds"), device, threads, prepack=True)
-        self.classes, self.scale, self.rounding, self.rows = bundle.manifest.classes, scale, rounding, rows
+        self.classes, self.scale, self.rounding, self.exact_rows = bundle.manifest.classes, scale, rounding, rows
         self.largest_scale = float(scale.max())
         self.powers = np.stack([np.ones_like(scale), scale, scale**2])
 
@@ -118,7 +118,7 @@ class GraphProofs:
 
     def score_exactly(self, context: FloatArray, ids: IdArray) -> Rescored:
         """Exact logits and slacks of the ascending `ids` [n]."""
-        return Rescored(ids, self.rows.score_row(context, ids), self.rounding.measure_slack(context, ids))
+        return Rescored(ids, self.exact_rows.score_row(context, ids), self.rounding.measure_slack(context, ids))
 
     def rescore(self, bounds: RowBounds, anchors: Rescored, k: int, lists: ClassFilter) -> Rescored | None:
         """Every class that could be among the k best permitted ones, and the anchors; None for too many."""
@@ -152,9 +152,9 @@ class GraphProofs:
         gaps = -np.diff(np.sort(best)[::-1])
         if ids.size <= k and (gaps > 2 * rescored.slack[contenders].max(initial=0)).all():
             return take_best(best, ids, k)
-        if self.rows.double is None:
+        if self.exact_rows.double is None:
             return None
-        order = np.lexsort((ids, -self.rows.double.score_row(context, ids)))[:k]
+        order = np.lexsort((ids, -self.exact_rows.double.score_row(context, ids)))[:k]
         return pad_best(ids[order], np.minimum.accumulate(best[order]), k)
 
     def sum_logits(self, bounds: RowBounds, anchors: Rescored) -> Normalizer | None:

@@ -28,7 +28,7 @@ class PreviewPlan(Plan):
         self.settings, self.fallback = bundle.settings(PreviewSettings), fallback
         self.classes = bundle.manifest.classes
         self.preview = Graph(bundle.graph("preview"), device, threads, prepack=True, fixed=True)
-        self.rows = ExactRows(bundle, device, threads)
+        self.exact_rows = ExactRows(bundle, device, threads)
 
     def count_candidates(self, k: int) -> int:
         """How many classes are scored exactly for a row: the setting `full_view`, or more for a large k; at most V."""
@@ -47,7 +47,7 @@ class PreviewPlan(Plan):
         result = empty_result(len(contexts), k)
         result.scored.fill(ids.shape[1])
         shifts = self.shift_tails(contexts)
-        for row, exact in enumerate(self.rows(contexts, ids)):
+        for row, exact in enumerate(self.exact_rows(contexts, ids)):
             result.log_normalizer[row] = self.normalize(previews[row], ids[row], exact, shifts[row])
             result.ids[row], result.logits[row] = take_best(exact, ids[row], k)
         return result
@@ -65,7 +65,7 @@ class PreviewPlan(Plan):
             best = find_largest(permitted_preview, self.count_candidates(k))
             best = best[permitted_preview[best] > -np.inf]
             ids = np.union1d(best, find_largest(preview, self.count_candidates(1)))
-            exact = self.rows.score_row(context, ids)
+            exact = self.exact_rows.score_row(context, ids)
             result.scored[row] = ids.size
             result.log_normalizer[row] = self.normalize(preview, ids, exact, shifts[row])
             permitted_logits = np.where(class_filter.mask(ids, row), exact, np.float32(-np.inf))
@@ -76,7 +76,7 @@ class PreviewPlan(Plan):
         """The normaliser of `topk`, where exact logits of `ids`, too, take the place of their previews."""
         previews: FloatArray = self.preview(context=contexts)[0]
         candidates = self.choose_candidates(previews, self.count_candidates(1))
-        exact, shifts = self.rows(contexts, candidates), self.shift_tails(contexts)
+        exact, shifts = self.exact_rows(contexts, candidates), self.shift_tails(contexts)
         normalizers = np.empty(len(contexts), np.float32)
         for row, found in enumerate(candidates):
             others = find_others(ids[row], found)
@@ -123,7 +123,7 @@ class PreviewPlan(Plan):
         previews: FloatArray = self.preview(context=contexts)[0]
         ids = self.choose_candidates(previews, self.count_candidates(1))
         logits = previews + self.shift_tails(contexts)[:, None]
-        np.put_along_axis(logits, ids, self.rows(contexts, ids), axis=1)
+        np.put_along_axis(logits, ids, self.exact_rows(contexts, ids), axis=1)
         return logits
 
     def width(self, k: int) -> int:

@@ -19,8 +19,8 @@ def test_a_healthy_head_passes(bundle):
 def test_other_answers_fail(bundle):
     """As a kernel that saturates would: the same graphs, another result."""
     head = Head(bundle, "cpu", 1)
-    rows = head.plan.rows
-    head.plan.rows = lambda contexts, ids: -rows(contexts, ids)
+    rows = head.plan.exact_rows
+    head.plan.exact_rows = lambda contexts, ids: -rows(contexts, ids)
     with pytest.raises(BundleError, match="failed its canary on cpu"):
         check_canary(head, bundle)
 
@@ -50,8 +50,8 @@ def test_other_logprobs_fail(bundle):
 
 def test_not_a_number_fails(bundle):
     head = Head(bundle, "cpu", 1)
-    rows = head.plan.rows
-    head.plan.rows = lambda contexts, ids: rows(contexts, ids) * np.float32(np.nan)
+    rows = head.plan.exact_rows
+    head.plan.exact_rows = lambda contexts, ids: rows(contexts, ids) * np.float32(np.nan)
     with pytest.raises(BundleError):
         check_canary(head, bundle)
 

@@ -136,7 +136,7 @@ def test_draws_are_of_the_changed_layer(catalogue):
 
 def test_an_item_equal_to_a_class_ties_by_lower_id(promise_head):
     head, dense = promise_head.with_settings(promise=None), make_dense(grouped.PROMISE_CLASSES, grouped.DIM)
-    assert head.rows.loops is not None
+    assert head.exact_rows.loops is not None
     rows = grouped.promise_contexts.contexts[:12]
     best = head.topk(rows, 1).ids[:, 0]
     overlay = ItemOverlay(head.manifest, head.names, 0, 1)

@@ -25,7 +25,7 @@ def head(request, tmp_path_factory):
 
 def remove(head, ids):
     """The head without these items."""
-    overlay = ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops)
+    overlay = ItemOverlay(head.manifest, head.names, 0, 1, head.exact_rows.loops)
     for position, start in enumerate(range(0, len(ids), 1000), 1):
         gone = [int(each) for each in ids[start : start + 1000]]
         overlay.apply(position, [ItemBatch.make([], np.empty((0, DIM), np.float32), gone)])

@@ -16,7 +16,7 @@ from tests.support.heads import grouped
 def test_many_removed_classes_weigh_by_previews_what_they_weigh_exactly(promise_head, monkeypatch):
     """Normalisers that are estimates lose what exact ones lose, but for the rounding of previews."""
     head, rows = promise_head, grouped.promise_contexts.contexts[:40]
-    overlay = ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops)
+    overlay = ItemOverlay(head.manifest, head.names, 0, 1, head.exact_rows.loops)
     live = LiveHead.make(head, overlay)
     removed = np.random.default_rng(0).permutation(grouped.PROMISE_CLASSES)[:3000].tolist()
     for position, start in enumerate(range(0, 3000, 500)):
@@ -40,7 +40,7 @@ def forget_loops(overlay, monkeypatch):
 def many_items(promise_head, monkeypatch):
     """A head with 3,000 added items, some of which were replaced or removed since, that are found by previews."""
     monkeypatch.setattr("shortlist.items.table.MIN_PREVIEWED_ITEMS", 1000)
-    overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1, promise_head.rows.loops)
+    overlay = ItemOverlay(promise_head.manifest, promise_head.names, 0, 1, promise_head.exact_rows.loops)
     first, random = grouped.PROMISE_CLASSES, np.random.default_rng(1)
 
     def put(ids, removed=()):

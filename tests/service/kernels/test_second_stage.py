@@ -82,7 +82,7 @@ def answer_by_numpy(head: Head, row, k):
     if head.manifest.soft_cap:
         logits = head.manifest.soft_cap * np.tanh(logits / head.manifest.soft_cap)
     best = np.sort(np.argsort(-logits)[: max(head.manifest.settings.full_view, RESCORED_PER_K * k)])
-    logits[best] = head.rows.score_row(row, classes[best])
+    logits[best] = head.exact_rows.score_row(row, classes[best])
     order = best[np.lexsort((classes[best], -logits[best]))][:k]
     normalizer = np.logaddexp.reduce(logits.astype(np.float64)) + constants[route[0]]
     if head.plan.terms is not None:

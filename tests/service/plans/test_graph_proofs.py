@@ -22,7 +22,7 @@ def test_loops_and_the_graph_prove_the_same_ids(tmp_path, lists, layer):
     layer_head = proved(tmp_path, make_dense(2003, 27, **list_layers(2003)[layer]), make_contexts(dim=27))
     contexts, plan = make_contexts(50, 27, seed=8).contexts, layer_head.certified
     bundle = shortlist.bundle.Bundle(layer_head.folder)
-    rows_of = layer_head.rows
+    rows_of = layer_head.exact_rows
     graph = GraphProofs(bundle, plan.proofs.tables["scale"], plan.rounding, rows_of, "cpu", 1)
     (one, errors), (two, others) = (each.prove(contexts, 5, lists) for each in (plan.proofs, graph))
     both = np.isfinite(errors) & np.isfinite(others)

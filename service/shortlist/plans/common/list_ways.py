@@ -44,7 +44,7 @@ class ListWays:
     """
 
     def __init__(self, plan: Plan, rows: ExactRows, classes: int, costs: ListCosts) -> None:
-        self.plan, self.rows, self.classes, self.costs = plan, rows, classes, costs
+        self.plan, self.exact_rows, self.classes, self.costs = plan, rows, classes, costs
         self.recall_way = lru_cache(MAX_RECALLED)(self.choose_way)
 
     @classmethod
@@ -57,7 +57,7 @@ class ListWays:
 
     def with_plan(self, plan: Plan) -> Self:
         """The ways of another plan over the same rows."""
-        return type(self)(plan, self.rows, self.classes, self.costs)
+        return type(self)(plan, self.exact_rows, self.classes, self.costs)
 
     def choose_search(self, plan: Plan, class_filter: ClassFilter) -> Search:
         """What answers rows with these lists: searches inside a search, and by other plans, take no other way."""
@@ -112,7 +112,7 @@ class ListWays:
             return own
         result = empty_result(len(contexts), k)
         for row, ids in enumerate(self.list_permitted(class_filter, len(contexts))):
-            logits = self.rows.score_row(contexts[row], ids)
+            logits = self.exact_rows.score_row(contexts[row], ids)
             result.ids[row], result.logits[row] = take_best(logits, ids, k)
             result.scored[row], result.log_normalizer[row] = ids.size, log_sum_exp(logits)
         estimates = self.plan.compute_log_normalizer(contexts, result.ids, result.logits)

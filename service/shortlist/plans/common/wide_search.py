@@ -20,7 +20,7 @@ class WideSearch:
     """
 
     def __init__(self, rows: ExactRows, order: IdArray) -> None:
-        self.rows, self.order = rows, order
+        self.exact_rows, self.order = rows, order
 
     def search(
         self, contexts: FloatArray, previews: FloatArray, first: PlanResult, k: int, count: int, lists: ClassFilter
@@ -33,7 +33,7 @@ class WideSearch:
         result = empty_result(len(contexts), k)
         for row, context in enumerate(contexts):
             ids = self.choose_classes(previews[row], first.ids[row], count, lists, row)
-            logits = self.rows.score_row(context, ids)
+            logits = self.exact_rows.score_row(context, ids)
             permitted = np.where(lists.mask(ids, row), logits, np.float32(-np.inf))
             result.ids[row], result.logits[row] = take_best(permitted, ids, k)
             result.log_normalizer[row] = np.maximum(first.log_normalizer[row], log_sum_exp(logits))

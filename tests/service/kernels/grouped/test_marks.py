@@ -79,7 +79,7 @@ def test_a_long_list_of_ids_gets_what_a_named_set_of_them_does(marked_head, name
 @pytest.mark.parametrize("name", SETS)
 def test_a_long_list_gets_the_same_answer_the_long_way(marked_head, name, has_ways, monkeypatch):
     """By the ways of heads with many classes, and of others without; also where ids are repeated, or in a table."""
-    ways = ListWays(marked_head.plan, marked_head.rows, CLASSES, guess_costs(ROWS.shape[1]))
+    ways = ListWays(marked_head.plan, marked_head.exact_rows, CLASSES, guess_costs(ROWS.shape[1]))
     monkeypatch.setattr(marked_head, "ways", ways if has_ways else None)
     ids, answers = SETS[name].nonzero()[0], marked_head.row_answers
     for k in (1, K):
@@ -99,7 +99,7 @@ def test_a_long_list_gets_the_same_answer_the_long_way(marked_head, name, has_wa
 @pytest.mark.parametrize("kind", ["lists", "a table", "one of all in a table"])
 def test_a_row_with_a_long_list_is_answered_as_beside_any_other(marked_head, has_ways, kind, monkeypatch):
     """Beside longer lists, short ones, and rows without a list."""
-    ways = ListWays(marked_head.plan, marked_head.rows, CLASSES, guess_costs(ROWS.shape[1]))
+    ways = ListWays(marked_head.plan, marked_head.exact_rows, CLASSES, guess_costs(ROWS.shape[1]))
     monkeypatch.setattr(marked_head, "ways", ways if has_ways else None)
     lists = [SETS[name].nonzero()[0] for name in SETS] + [np.arange(9)]
     table = RowLists.from_lists(lists, [0, 1, 2, 3, 4, 5, -1] if kind == "a table" else [1] * 6)

@@ -90,6 +90,6 @@ def test_biases_given_ids_and_forced_classes_vary(head):
 
 
 def test_lists_vary_among_items_that_were_changed(head):
-    live = LiveHead.make(head, ItemOverlay(head.manifest, head.names, 0, 1, head.rows.loops))
+    live = LiveHead.make(head, ItemOverlay(head.manifest, head.names, 0, 1, head.exact_rows.loops))
     assert not ask(live).varies
     assert ask(live, 1).varies
