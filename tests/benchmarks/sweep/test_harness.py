@@ -12,6 +12,7 @@ from benchmarks.contenders.dense.numpy_dense import NumpyDense
 from benchmarks.contenders.registry import Contender
 from benchmarks.datasets.registry import DATASETS, Place
 from benchmarks.sweep.harness import NUMPY_BLAS_PREFIX, Harness, limit_threads
+from tests.support.clock import Clock
 
 pytestmark = pytest.mark.slow
 
@@ -22,16 +23,6 @@ CLASSES = 20_000
 def data(tmp_path_factory):
     options = {"classes": str(CLASSES), "dim": "64", "rows": "3000"}
     return DATASETS["synthetic"](Place(tmp_path_factory.mktemp("cache"), options=options))
-
-
-class Clock:
-    """Time that passes where a call is paid for, and nowhere else."""
-
-    def __init__(self):
-        self.now = 0.0
-
-    def perf_counter(self):
-        return self.now
 
 
 clock = Clock()

@@ -7,9 +7,9 @@ import json
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import httpx
 import numpy as np
 
 from tests.support.layers import RunningServer
+from tests.support.servers.threads import AskingThreads
 
 JOIN_SECONDS = 60.0
 
@@ -64,7 +65,7 @@ def ask(connection: http.client.HTTPConnection, method: str, path: str, body: ob
     return response.status, json.loads(content) if content else None
 
 
-class Clients:
+class Clients(AskingThreads):
     """Threads that ask over a connection each, until they are stopped; who lost theirs opens another.
 
     failures: errors of each. wrong: answers that are not 200. lost: when connections were lost or refused.
@@ -75,18 +76,7 @@ class Clients:
         self.failures: list[list[str]] = [[] for _ in range(count)]
         self.answers = [0] * count
         self.wrong: list[tuple[int, object]] = []
-        self.stopping = threading.Event()
-        self.threads = [threading.Thread(target=self.run, args=(number,)) for number in range(count)]
-
-    def __enter__(self) -> Clients:
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        for thread in self.threads:
-            thread.join()
+        super().__init__([partial(self.run, number) for number in range(count)])
 
     def run(self, number: int) -> None:
         connection = self.server.connect()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,6 +14,7 @@ import numpy as np
 import shortlist
 
 from tests.support.layers import RunningServer
+from tests.support.servers.threads import AskingThreads
 
 K = 3
 SWAP_SECONDS = 60.0  # longest wait for a version
@@ -55,7 +56,7 @@ def list_versions_in_metrics(server: RunningServer) -> set[int]:
     return {int(version) for version in re.findall(r'version="(\d+)"', server.http.get("/metrics").text)}
 
 
-class Load:
+class Load(AskingThreads):
     """Clients that ask until they are stopped: over JSON, whose answers say their version, and in binary.
 
     bundles: whose answers are right, by version modulo their number. failures: what was not answered. strays: answers
@@ -70,19 +71,7 @@ class Load:
         self.strays: list[object] = []
         self.versions: set[int] = set()
         self.answers = 0
-        self.stopping = threading.Event()
-        jobs = (self.ask_json, self.ask_binary)
-        self.threads = [threading.Thread(target=self.run, args=(job,)) for job in jobs for _ in range(threads)]
-
-    def __enter__(self) -> Load:
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        for thread in self.threads:
-            thread.join()
+        super().__init__([partial(self.run, job) for job in (self.ask_json, self.ask_binary) for _ in range(threads)])
 
     def run(self, job) -> None:
         with httpx.Client(base_url=self.url, timeout=30) as http, shortlist.Client(self.url, timeout=30) as client:

@@ -6,14 +6,9 @@ from shortlist.core.row_lists import NamedLists, RowLists
 from shortlist.errors import BadInput, NotFound, TooLarge
 from shortlist.server.codecs.named_lists import ListRegistry
 
+from tests.support.clock import Clock
+
 TABLE = RowLists.from_lists([[1, 2], [3]])
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def make_registry(tables=3, size=1000, seconds=10.0):

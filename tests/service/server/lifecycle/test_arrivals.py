@@ -8,14 +8,9 @@ import pytest
 from shortlist.bundle.manifest import MANIFEST_FILE, read_manifest
 from shortlist.server.lifecycle.arrivals import Arrivals, digest_signature, is_complete
 
+from tests.support.clock import Clock
+
 SECONDS = 30
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -5,19 +5,11 @@ from __future__ import annotations
 import pytest
 from shortlist.server.precision.budget import SAVED_SECONDS, CpuBudget
 
-
-class Clock:
-    """A clock that stands until it is set."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
+from tests.support.clock import Clock
 
 
 def test_what_is_spent_has_to_come_back_first():
-    clock = Clock()
+    clock = Clock(100.0)
     budget = CpuBudget(0.02, 2, clock)
     assert budget.count_wait() == 0
     budget.spend(1.0)
@@ -29,7 +21,7 @@ def test_what_is_spent_has_to_come_back_first():
 
 
 def test_over_time_no_more_than_the_share_is_spent():
-    clock = Clock()
+    clock = Clock(100.0)
     budget, spent, start = CpuBudget(0.1, 1, clock), 0.0, clock.now
     while clock.now < start + 1000:
         clock.now += budget.count_wait()
@@ -40,7 +32,7 @@ def test_over_time_no_more_than_the_share_is_spent():
 
 
 def test_an_idle_time_leaves_little():
-    clock = Clock()
+    clock = Clock(100.0)
     budget = CpuBudget(0.02, 1, clock)
     clock.now += 1e6
     assert budget.count_wait() == 0

@@ -14,23 +14,15 @@ from shortlist.server.models import Model
 from shortlist.server.precision.kept_contexts import ContextFolder, KeptContexts
 from shortlist_exporter.inputs.sources import load_contexts
 
+from tests.support.clock import Clock
 from tests.support.layers import RunningServer, make_contexts
 
 ROWS = make_contexts(rows=60, seed=5).contexts
 
 
-class Clock:
-    """A clock that stands until it is set."""
-
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 def test_the_last_rows_are_kept(tmp_path, clock):

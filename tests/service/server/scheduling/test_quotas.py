@@ -9,20 +9,15 @@ from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.hold import Hold
 from shortlist.server.scheduling.quotas import QUOTA_WINDOW_SECONDS, Quotas
 
+from tests.support.clock import Clock
+
 
 @pytest.fixture
 def clock(monkeypatch):
     """The module's clock; the test moves it."""
-
-    class Clock:
-        now = 100.0
-
-        def monotonic(self):
-            return self.now
-
-    fake_clock = Clock()
-    monkeypatch.setattr(quotas, "time", fake_clock)
-    return fake_clock
+    clock = Clock(100.0)
+    monkeypatch.setattr(quotas, "time", clock)
+    return clock
 
 
 @pytest.mark.parametrize("rows", [1, 7, 64, 300])
