@@ -57,6 +57,7 @@ def verify_and_seal(
     which targets are counted. Raises QualityError where the request's promise is not kept.
     """
     assert sample.truth is not None, "the reference is there while a bundle is made"
+    # Measure the head as the service would open it
     (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
     head = Head(Bundle(folder, verify=False), "cpu", request.threads)
     truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
@@ -68,9 +69,11 @@ def verify_and_seal(
         beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
         quality = quality.model_copy(update={"targets": beside})
     check_promise(quality, request)
+    # Write what else the bundle holds
     write_calibration(folder, head, truth)
     write_labels(folder, request.labels)
     write_sets(folder, request.sets)
+    # Time the ways to answer: the head, dense, lists, proofs
     progress("dense crossover", 0, 1)
     large = request.fallback and draft.reference == "dense"
     crossover = head.measure_crossover(head.plan, truth.contexts) if large else None
@@ -82,6 +85,7 @@ def verify_and_seal(
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
         "provenance": draft.provenance | add_notes(draft, request, quality, crossover),
     }
+    # Seal it, and load it as a server does
     manifest = seal(folder, draft.model_copy(update=figures))
     bundle = Bundle(folder)
     check_canary(Head(bundle, "cpu", request.threads), bundle)

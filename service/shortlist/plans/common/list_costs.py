@@ -24,10 +24,10 @@ TIMED_LISTED = 1024, 16_384  # classes of lists that are scored: a short one tak
 MIN_PER_LISTED = 1e-4  # microseconds, where other work made the short list take as long as the long one
 ALLOWED_DIVISOR = 10  # of all classes: so long an allow list
 
-# Guessed for heads whose export timed none: measured on an AMD EPYC, of layers of 64 and 576 columns.
-GUESSED_SEARCH = 300.0
-GUESSED_PER_ASKED = 2.7
-GUESSED_PER_LISTED = 0.015
+# Microseconds, guessed for heads whose export timed none: measured on an AMD EPYC, of layers of 64 and 576 columns.
+GUESSED_SEARCH = 300.0  # of a search for TIMED_K classes
+GUESSED_PER_ASKED = 2.7  # for each class more that is asked for
+GUESSED_PER_LISTED = 0.015  # for each class of a list, beside the reading of its row
 GUESSED_BYTES = 12_000  # of rows read in a microsecond
 
 
