@@ -207,7 +207,7 @@ class Service:
         return self.keep_served_model(model) if served_model is None else served_model
 
     def keep_served_model(self, model: Model) -> ServedModel:
-        """Make the `ServedModel` of a model not asked before; of one that was dropped meanwhile, for this request alone."""
+        """Make the `ServedModel` of a model not asked before; of one dropped meanwhile, for this request alone."""
         shared = self.pool, self.admission, self.metrics, self.shared_memory, self.named_lists
         with self.keeping:  # threads ask too
             if self.models.holds(model):
