@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from shortlist.cli.arguments import parse_natural_int, parse_positive_int
+from shortlist.cli.arguments import add_threads, parse_natural_int, parse_positive_int
 from shortlist.errors import BadInput
 from shortlist.runtime.threads import count_available_threads
 
@@ -66,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="WINDOWS",
         help=f"windows at a time (default: {BATCH_WINDOWS}; {SAMPLED_WINDOWS} without --text)",
     )
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch (default: all granted)")
+    add_threads(parser, "torch")
     add(
         "--dtype",
         choices=("float32", "float16"),

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 from rich.console import Console
-from shortlist.cli.arguments import parse_positive_int
+from shortlist.cli.arguments import add_threads
 
 from shortlist_exporter.export.compact import compact
 from shortlist_exporter.inputs.sources import load_contexts
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--item-changes", type=Path, required=True, metavar="FOLDER", help="where the server keeps the changes")
     add("--contexts", type=Path, metavar="FILE", help="contexts [n, d] to fit on (default: those in the bundle)")
     add("--renumber", action="store_true", help="drop removed items, and give those after them lower ids")
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch and sessions (default: all granted)")
+    add_threads(parser, "torch and sessions")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shortlist.bundle.files import REPORT_FOLDER
 from shortlist.bundle.reader import Bundle
-from shortlist.cli.arguments import parse_natural_int, parse_positive_int
+from shortlist.cli.arguments import add_device, add_threads, parse_natural_int, parse_positive_int
 from shortlist.head import Head
 
 from shortlist_exporter.records.report import Figures
@@ -46,8 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="most distinct rows of a file measured (default: %(default)s)",
     )
     add("--seed", type=parse_natural_int, default=0, help="of the rows' random order (default: %(default)s)")
-    add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch and sessions (default: all granted)")
+    add_device(parser)
+    add_threads(parser, "torch and sessions")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 from shortlist.bundle.reader import Bundle
-from shortlist.cli.arguments import parse_positive_int
+from shortlist.cli.arguments import add_threads, parse_positive_int
 
 from shortlist_exporter.export.shard import export_shards
 from shortlist_exporter.inputs.sources import load_contexts
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--shards", type=parse_positive_int, required=True, metavar="N", help="how many")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where the shards go")
     add("--contexts", type=Path, metavar="FILE", help="contexts [n, d] to fit on (default: those in the bundle)")
-    add("--threads", type=parse_positive_int, metavar="N", help="threads of torch and sessions (default: all granted)")
+    add_threads(parser, "torch and sessions")
 
 
 def run(args: argparse.Namespace) -> int:

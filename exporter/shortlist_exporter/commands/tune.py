@@ -28,7 +28,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from shortlist.bundle.reader import Bundle
-from shortlist.cli.arguments import parse_positive_int, parse_precision, parse_share
+from shortlist.cli.arguments import add_device, parse_positive_int, parse_precision, parse_share
 from shortlist.runtime.devices import resolve_device
 from shortlist.runtime.threads import count_available_threads
 
@@ -75,7 +75,7 @@ def configure_promise(parser: argparse.ArgumentParser) -> None:
         metavar="ROWS",
         help="contexts in a request (default: %(default)s)",
     )
-    add("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
+    add_device(parser)
 
 
 def configure_search(parser: argparse.ArgumentParser) -> None:

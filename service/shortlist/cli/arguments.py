@@ -1,8 +1,8 @@
-"""Types of command-line arguments; a value that does not fit its type is a usage error before any work is done."""
+"""Command-line arguments that commands share, and their types: a value that does not fit is a usage error at once."""
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 
 
 def parse_positive_int(text: str) -> int:
@@ -48,3 +48,15 @@ def parse_share(text: str) -> float:
     if not 0 < number <= 1:
         raise ArgumentTypeError(f"'{text}' is not a share over 0, up to 1")
     return number
+
+
+def add_device(parser: ArgumentParser) -> None:
+    """Add the device that heads answer on."""
+    parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
+
+
+def add_threads(parser: ArgumentParser, of: str = "each session") -> None:
+    """Add the number of threads. of: what takes so many, in words."""
+    parser.add_argument(
+        "--threads", type=parse_positive_int, metavar="N", help=f"threads of {of} (default: all granted)"
+    )

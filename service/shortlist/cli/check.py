@@ -11,15 +11,13 @@ from pathlib import Path
 from shortlist.evaluation.canary import CANARY_K
 from shortlist.evaluation.checked_head import load_and_check, open_bundle
 
-from .arguments import parse_positive_int
+from .arguments import add_device, add_threads
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", type=Path, help="folder <name>/<version>")
-    parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument(
-        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
-    )
+    add_device(parser)
+    add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from shortlist.core.arrays import Array
 from shortlist.evaluation.compare import COMPARED_K, Difference, check_pair, compare_heads
 from shortlist.head import load
 
-from .arguments import parse_positive_int
+from .arguments import add_device, add_threads, parse_positive_int
 from .context_files import read_contexts
 from .figures import NAME_WIDTH, Line, format_line, format_share, format_summary
 
@@ -41,10 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="classes of a row whose overlap and log-probabilities are compared (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
-    parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument(
-        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
-    )
+    add_device(parser)
+    add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from shortlist.evaluation.compare import flatten
 from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Depth, Evaluation, Targets, evaluate
 from shortlist.head import Head, load
 
-from .arguments import parse_depths, parse_natural_int, parse_positive_int
+from .arguments import add_device, add_threads, parse_depths, parse_natural_int, parse_positive_int
 from .context_files import TARGETS_FORMAT, read_contexts, read_kinds, read_targets
 from .figures import Line, format_line, format_share, format_summary
 
@@ -58,10 +58,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
     form.add_argument("--csv", action="store_true", help="print lines `figure,value`")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the JSON there too")
-    parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument(
-        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
-    )
+    add_device(parser)
+    add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from shortlist.errors import BadInput
 from shortlist.head import Head, load
 from shortlist.plans.common.normalizer import make_topk
 
-from .arguments import parse_positive_int
+from .arguments import add_device, add_threads
 from .context_files import ContextFile, open_contexts
 from .result_files import ArrayFile, check_suffix
 
@@ -43,10 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="write ids, logprobs, scored: npz, safetensors, or npy of records"
     )
-    parser.add_argument("--device", help="cpu or cuda:N (default: SHORTLIST_DEVICE, else cpu)")
-    parser.add_argument(
-        "--threads", type=parse_positive_int, metavar="N", help="threads of each session (default: all granted)"
-    )
+    add_device(parser)
+    add_threads(parser)
 
 
 def run(args: argparse.Namespace) -> int:
