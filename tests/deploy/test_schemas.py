@@ -33,7 +33,9 @@ def test_objects_keep_their_schemas(name):
 
 
 def test_the_pods_of_a_ray_service_keep_theirs():
-    for template in list_templates(build_overlay("ray")["RayService"]):
+    templates = list_templates(build_overlay("ray")["RayService"])
+    assert len(templates) == 2  # of the head, and of the nodes for replicas
+    for template in templates:
         check({"apiVersion": "v1", "kind": "Pod"} | template)
 
 

@@ -23,7 +23,9 @@ BODIES = {
 
 
 def list_optional(kind, body):
-    return [name for name, field in kind.model_fields.items() if not field.is_required() and name not in body]
+    names = [name for name, field in kind.model_fields.items() if not field.is_required() and name not in body]
+    assert names
+    return names
 
 
 def ask(small_server, path, body):
