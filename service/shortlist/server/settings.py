@@ -17,6 +17,7 @@ VARIABLES_ALONE = ("api_keys",)  # settings without a flag: every user of a mach
 LOCAL_NAME = "localhost"
 LOCAL_RAY = "local"  # in place of an address: Ray is started here, and ends with the server
 DEFAULT_PORT = 8000
+FEWEST_CONNECTIONS = 2  # of one alone nobody could have three quarters, and everybody would be refused
 MIB = 1 << 20
 
 Network = IPv4Network | IPv6Network
@@ -106,7 +107,7 @@ class Settings(BaseSettings):
     quota_rows: float | None = Field(
         None, gt=0, description="context vectors a second of each client, averaged over 10 s; by default as many as fit"
     )
-    max_connections: int = Field(4096, ge=1, description="open connections; more get 503")
+    max_connections: int = Field(4096, ge=FEWEST_CONNECTIONS, description="open connections; more get 503")
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode, BeforeValidator(parse_networks)] = Field(
         (), description="addresses or networks, with commas, whose X-Forwarded-For says who asks; by default none"
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable
 
-from shortlist.errors import Overloaded, ShortlistError
+from shortlist.errors import BadInput, Overloaded, ShortlistError
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.scheduling.shares import Shares
+from shortlist.server.settings import FEWEST_CONNECTIONS
 
 POLLED_AT_ONCE = 1024  # sockets, by libuv
+RESERVED_FILES = 64  # of the process that are no connections
 LOG_SECONDS = 10.0  # between lines on refusals, however many there are
 log = logging.getLogger(__name__)
 
@@ -20,6 +23,25 @@ class TooManyConnections(Overloaded):
     """More connections are open than the server, or this client, may have."""
 
     status = 503
+
+
+def limit_connections(wanted: int) -> int:
+    """How many connections there may be: as many as wanted, or as the process may have open files.
+
+    Raises BadInput where that is too few for anybody to be answered.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted + RESERVED_FILES:
+        soft = min(hard, wanted + RESERVED_FILES) if hard != resource.RLIM_INFINITY else wanted + RESERVED_FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft < FEWEST_CONNECTIONS + RESERVED_FILES:
+        raise BadInput(
+            f"this process may have {soft} files open, {FEWEST_CONNECTIONS + RESERVED_FILES} are the fewest to serve "
+            "with: raise the limit, as by `ulimit -n 4096`"
+        )
+    if soft < wanted + RESERVED_FILES:
+        log.warning("%d connections at most: this process may have %d files open", soft - RESERVED_FILES, soft)
+    return min(wanted, soft - RESERVED_FILES)
 
 
 def ignore_refusal() -> None:

@@ -8,7 +8,6 @@ import errno
 import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -31,7 +30,7 @@ from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import Settings
 
 from .connection import Connection
-from .connection_limits import ConnectionLimits, ignore_refusal
+from .connection_limits import ConnectionLimits, ignore_refusal, limit_connections
 from .fast_connection import FastConnection
 from .fast_path import FastPath
 from .gateway import Gateway
@@ -45,7 +44,6 @@ LAST_THREADS_SECONDS = 1.0  # for threads to end at last, before the process doe
 LAST_BODIES_SECONDS = 5.0  # then for the rest of bodies
 MAX_UNSENT_BYTES = 128 << 10  # of a connection, that the system holds: what a client does not read stays with us
 NEW_OBJECTS = 5_000  # before the garbage collector looks at them: more than are in notes that wait to be counted
-RESERVED_FILES = 64  # of the process that are no connections
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 log = logging.getLogger(__name__)
@@ -112,7 +110,7 @@ def configure(
     fast_path: FastPath | None = None,
     refusals: Mapping[str, Counter] = MappingProxyType({}),
 ) -> uvicorn.Config:
-    """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput for a wrong certificate.
+    """How uvicorn runs the app, with or without the fast path of a gateway; raises BadInput.
 
     admission: what connections hold in memory counts there. refusals: counters by reason, of connections that are
     too many and of what is no request.
@@ -136,17 +134,6 @@ def configure(
         timeout_graceful_shutdown=settings.drain_seconds,
         ssl_context_factory=None if tls is None else lambda *_: tls,
     )
-
-
-def limit_connections(wanted: int) -> int:
-    """How many connections there may be: as many as wanted, or as the process may have open files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < wanted + RESERVED_FILES:
-        soft = min(hard, wanted + RESERVED_FILES) if hard != resource.RLIM_INFINITY else wanted + RESERVED_FILES
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft < wanted + RESERVED_FILES:
-        log.warning("%d connections at most: this process may have %d files open", soft - RESERVED_FILES, soft)
-    return max(1, min(wanted, soft - RESERVED_FILES))
 
 
 def listen(host: str, port: int) -> socket.socket:

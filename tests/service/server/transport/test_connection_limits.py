@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import resource
 from types import SimpleNamespace
 
 import pytest
 from shortlist.errors import BadInput, Overloaded
 from shortlist.server.scheduling.admission import Admission
+from shortlist.server.settings import FEWEST_CONNECTIONS, load_settings
 from shortlist.server.transport import connection_limits
 from shortlist.server.transport.connection_limits import (
     LOG_SECONDS,
@@ -112,3 +114,24 @@ def test_connections_of_a_crowd_take_turns():
     connection.closed = True
     connection.later.pop()()
     assert connection.events[4:] == ["answer", "pause"]
+
+
+@pytest.mark.parametrize(("files", "connections"), [(66, 2), (100, 36), (resource.RLIM_INFINITY, 4096)])
+def test_connections_are_as_many_as_there_may_be_files(monkeypatch, files, connections):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: None)
+    assert connection_limits.limit_connections(4096) == connections
+
+
+@pytest.mark.parametrize("files", [20, 64, 65])
+def test_too_few_files_for_any_answer_are_refused(monkeypatch, files):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))
+    monkeypatch.setattr(resource, "setrlimit", lambda which, limits: None)
+    with pytest.raises(BadInput, match=f"may have {files} files open, 66 are the fewest .*ulimit -n"):
+        connection_limits.limit_connections(4096)
+
+
+def test_the_fewest_connections_let_somebody_in():
+    ConnectionLimits(FEWEST_CONNECTIONS, Admission(10, 10)).open("a")
+    with pytest.raises(BadInput, match="--max-connections is"):
+        load_settings(max_connections=FEWEST_CONNECTIONS - 1)
