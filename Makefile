@@ -9,6 +9,8 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 REPO ?= build/repository
 NATIVE := service/shortlist/kernels/native/libshortlist_kernels.so
 ARGS ?=
+# Tests and benchmarks import ONNX Runtime and its peers themselves, which would report to Microsoft.
+export ORT_DISABLE_TELEMETRY ?= 1
 # Processes that tests are shared among.
 WORKERS ?= 2
 

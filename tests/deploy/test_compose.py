@@ -247,3 +247,14 @@ def test_images_of_others_are_named_by_digest():
     assert len(images) == 2
     for image in [*base_images().values(), *images]:
         assert re.search(r"@sha256:[0-9a-f]{64}}?$", image), image
+
+
+def test_grafana_tells_its_makers_nothing():
+    environment = SERVICES["grafana"]["environment"]
+    assert {name for name in environment if name.startswith("GF_ANALYTICS")} == {
+        "GF_ANALYTICS_REPORTING_ENABLED",
+        "GF_ANALYTICS_CHECK_FOR_UPDATES",
+        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES",
+    }
+    assert {value for name, value in environment.items() if name.startswith("GF_ANALYTICS")} == {"false"}
+    assert environment["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"

@@ -45,6 +45,12 @@ def test_the_application_is_ours(application):
     assert application["route_prefix"] == "/"
 
 
+def test_ray_tells_its_makers_nothing(objects):
+    for template in list_templates(objects["RayService"]):
+        (container,) = template["spec"]["containers"]
+        assert {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"} in container["env"]
+
+
 def test_ray_listens_where_the_service_is_asked(objects, application, settings):
     assert application["http"]["port"] == settings.port
     assert application["http"]["request_timeout_s"] > settings.request_timeout

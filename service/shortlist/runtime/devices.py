@@ -14,6 +14,7 @@ from shortlist.errors import DeviceError
 DEVICE_PATTERN = re.compile(r"cpu|cuda:\d+")
 DEVICE_VARIABLE = "SHORTLIST_DEVICE"
 ORT_DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
+TELEMETRY_VARIABLE = "ORT_DISABLE_TELEMETRY"  # read once, when ONNX Runtime begins
 
 
 def resolve_device(device: str | None) -> str:
@@ -35,7 +36,12 @@ def resolve_device(device: str | None) -> str:
 
 
 def import_onnxruntime() -> Any:
-    """Import onnxruntime; raises MissingExtra, or DeviceError where both of its builds are installed."""
+    """Import onnxruntime; raises MissingExtra, or DeviceError where both of its builds are installed.
+
+    From 1.29 on its builds for Linux report processes and models to Microsoft, and keep an identifier of the machine in
+    ~/.cache, unless the variable says that they must not: so it does, where it does not say anything yet.
+    """
+    os.environ.setdefault(TELEMETRY_VARIABLE, "1")
     check_single_build()
     return require("onnxruntime", "cpu")
 

@@ -1,4 +1,7 @@
 import contextlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +51,22 @@ def test_two_builds_of_onnx_runtime(monkeypatch, there, error):
 def test_what_is_installed():
     assert devices.is_installed("onnxruntime")
     assert not devices.is_installed("onnxruntime-of-nobody")
+
+
+@pytest.mark.parametrize(("said", "answer"), [({}, "1"), ({devices.TELEMETRY_VARIABLE: "0"}, "0")])
+def test_onnx_runtime_reports_to_nobody_unless_it_is_told_to(monkeypatch, said, answer):
+    monkeypatch.delenv(devices.TELEMETRY_VARIABLE, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    import_onnxruntime()
+    assert os.environ[devices.TELEMETRY_VARIABLE] == answer
+
+
+def test_loading_a_head_leaves_no_identifier_of_the_machine(small_repository, tmp_path):
+    variables = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    code = "import shortlist, sys; shortlist.load(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, small_repository / "lm" / "1"], env=variables, check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_graph_that_is_none(tmp_path):

@@ -20,6 +20,7 @@ from shortlist.server.settings import LOCAL_RAY, Settings
 from .application import build_application
 
 APPLICATION = "shortlist"
+REPORTS_VARIABLE = "RAY_USAGE_STATS_ENABLED"  # else Ray sends its makers how it is used, every hour
 TIMEOUT_MARGIN_SECONDS = 5  # that Ray waits longer than the server: its own answer is the better one
 
 
@@ -46,8 +47,9 @@ def serve_on_ray(settings: Settings) -> int:
 
 
 def connect(settings: Settings) -> None:
-    """Connect to the cluster at an address, or start one here; raises NotReady."""
+    """Connect to the cluster at an address, or start one here, which reports to nobody; raises NotReady."""
     if settings.ray == LOCAL_RAY:
+        os.environ.setdefault(REPORTS_VARIABLE, "0")
         cpus = max(os.cpu_count() or 1, count_cpus(settings))
         ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False, configure_logging=False)
         return
