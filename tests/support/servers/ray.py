@@ -14,7 +14,7 @@ from tests.support.layers import RunningServer
 
 ROOT = Path(__file__).parents[3]
 OWN = ROOT / "build" / "venvs" / "ray" / "bin" / "python"  # `make clients` makes it
-QUIET = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+QUIET = {"RAY_AUTH_MODE": "disabled"}
 MARK = "SHORTLIST_TEST_MARK"
 
 

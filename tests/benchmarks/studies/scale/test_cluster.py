@@ -21,7 +21,8 @@ def test_nothing_is_wrong_and_an_update_loses_nothing(tmp_path, free_port):
     python = find_python()
     _, folder = open_ray_shards(tmp_path)
     command = [python, "-m", "benchmarks.studies.scale.cluster", str(folder), "--seconds", str(SECONDS)]
-    environment = os.environ | QUIET | {"PYTHONPATH": os.pathsep.join([str(ROOT / "service"), str(ROOT)])}
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "service"), str(ROOT)])}
+    environment = os.environ | QUIET | {"RAY_USAGE_STATS_ENABLED": "0"} | paths
     process = subprocess.run(
         [*command, "--port", str(free_port)],
         stdout=subprocess.PIPE,

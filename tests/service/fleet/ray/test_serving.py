@@ -15,7 +15,7 @@ from shortlist_exporter.graphs import builder
 
 from tests.service.fleet.shards.test_sharded_head import CLASSES, DIM, make_tied_layer
 from tests.support.layers import make_contexts, make_head
-from tests.support.servers.ray import RayServer
+from tests.support.servers.ray import RayServer, read_proc
 
 CONTEXTS = make_contexts(rows=64, dim=DIM, seed=5).contexts
 SHARDS = 3
@@ -47,6 +47,7 @@ def test_shards_answer_and_a_killed_one_is_said_and_comes_back(folder):
         assert server.http.get("/v1/models").json()["models"][0]["classes"] == CLASSES
 
         (pid,) = server.find_replicas("Shard2")
+        assert b"RAY_USAGE_STATS_ENABLED=0" in read_proc(pid, "environ")  # Ray tells its makers nothing
         os.kill(pid, signal.SIGKILL)
         lost = ask(server)
         assert lost.status_code == 503
