@@ -41,7 +41,9 @@ def write_version(folder: Path) -> Iterator[Path]:
             protect(content)
             publish(content, folder)
     except OSError as error:
-        raise BundleError(f"{folder} cannot be written ({error.strerror or error}): nothing was left behind") from error
+        short = "requested and" in str(error)  # numpy tells no more of a write that found no room
+        reason = error.strerror or (f"no room, {error}" if short else error)
+        raise BundleError(f"{folder} cannot be written ({reason}): nothing was left behind") from error
 
 
 def make_version_error(folder: Path) -> VersionExists:

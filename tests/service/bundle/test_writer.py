@@ -1,5 +1,6 @@
 """Versions appear whole or not at all, whatever interrupts their export."""
 
+import resource
 import signal
 import subprocess
 import sys
@@ -61,8 +62,6 @@ def files(tmp_path):
 
 def test_a_full_disk(tmp_path):
     """A file-size limit stops the write as a full disk would."""
-    import resource
-
     inputs = files(tmp_path)
     out = tmp_path / "repo" / "lm" / "1"
     limit = 1 << 20
@@ -74,10 +73,23 @@ def test_a_full_disk(tmp_path):
     assert not (tmp_path / "repo").exists()
 
 
+def test_a_short_write_of_numpy_is_said_as_a_full_disk(tmp_path):
+    def write():
+        with write_version(tmp_path / "lm" / "1") as folder, (folder / "a.bin").open("wb") as file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+            np.zeros(100_000, np.float32).tofile(file)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(BundleError, match=r"cannot be written \((no room, 100000 requested|File too large)"):
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_disk_that_is_full_at_the_last_files(tmp_path):
     """The calibration is larger than what is written before it."""
-    import resource
-
     np.save(tmp_path / "w.npy", make_dense(20, 2000).weight)
     np.save(tmp_path / "c.npy", make_contexts(800, 2000).contexts)
     out, limit = tmp_path / "repo" / "lm" / "1", 300_000
