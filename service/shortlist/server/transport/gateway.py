@@ -44,7 +44,11 @@ class Gateway:
             await respond_by_route(self.service, response, scope, receive, send, is_refusal=True)
             return
         if target is None:
-            app = self.changes if self.changes.matches(scope) else self.app
+            app = self.changes if self.changes.matches(scope) else self.respond_as_to_get
             await respond_by_route(self.service, app, scope, receive, send)
         else:
             await respond(self.service, target, scope, receive, send)
+
+    async def respond_as_to_get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the app respond, to HEAD as to GET: uvicorn, whose own scope says HEAD, sends the response's head alone."""
+        await self.app(scope | {"method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
