@@ -20,6 +20,7 @@ MOST_LINES = 300  # of a module
 WIDEST = 120  # characters of a line of C; ruff measures Python
 MOST_BODY_LINES = 30  # of a function in C
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+CONSTRAINTS = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
 # Of packages that are not imported by their own name; accelerate is what transformers loads models by.
 IMPORT_NAMES = {
     "accelerate": "transformers",
@@ -82,11 +83,25 @@ def test_version_is_newest_entry_of_changelog():
 
 
 def test_constraints_pin_every_direct_dependency():
-    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    pins = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    pins = [Requirement(line) for line in CONSTRAINTS if line.strip() and not line.startswith("#")]
     loose = [str(pin) for pin in pins if [spec.operator for spec in pin.specifier] != ["=="]]
     assert not loose
     assert direct_dependencies() - {canonicalize_name(pin.name) for pin in pins} == set()
+
+
+def read_pins() -> dict[str, str]:
+    """The version that constraints.txt pins of each package."""
+    pins = [Requirement(line) for line in CONSTRAINTS if line.strip() and not line.startswith("#")]
+    return {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+
+
+def test_what_the_service_needs_has_a_bound_that_pip_keeps():
+    """Without one pip keeps an older package that is there; fastapi 0.123 answered /metrics with 422."""
+    extras = PROJECT["optional-dependencies"]
+    needs = [Requirement(line) for line in PROJECT["dependencies"] + extras["cpu"] + extras["gpu"] + extras["serve"]]
+    assert [need.name for need in needs if [spec.operator for spec in need.specifier] != [">="]] == []
+    pins = read_pins()
+    assert [need.name for need in needs if not need.specifier.contains(pins[canonicalize_name(need.name)])] == []
 
 
 def test_every_extra_is_used():

@@ -50,5 +50,5 @@ class Gateway:
             await respond(self.service, target, scope, receive, send)
 
     async def respond_as_to_get(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the app respond, to HEAD as to GET: uvicorn, whose own scope says HEAD, sends the response's head alone."""
-        await self.app(scope | {"method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
+        """Let the app respond, to HEAD as to GET: uvicorn, whose own scope says HEAD, sends the head alone."""
+        await self.app({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope, receive, send)
