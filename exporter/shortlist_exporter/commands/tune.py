@@ -100,7 +100,12 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
         metavar="MINUTES",
         help="for the search (default: %(default)g)",
     )
-    add("--cache", type=Path, default=default_folder(), metavar="FOLDER", help="what is reused (default: %(default)s)")
+    add(
+        "--cache",
+        type=Path,
+        metavar="FOLDER",
+        help="what is reused (default: shortlist/tune in the user's cache folder)",
+    )
     add("--allow-dense", action="store_true", help="export dense itself where nothing faster keeps the promise")
 
 
@@ -152,7 +157,8 @@ def make_tune_request(args: argparse.Namespace) -> TuneRequest:
         threads=args.threads or count_available_threads(),
         device=resolve_device(args.device),
     )
-    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, args.cache, make_bundle_request(args))
+    cache = args.cache or default_folder()
+    return TuneRequest(promise, args.time_budget, args.methods, args.allow_dense, cache, make_bundle_request(args))
 
 
 def make_table(record: TuneRecord) -> Table:

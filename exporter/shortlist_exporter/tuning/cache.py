@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.bundle.writer import make_workplace
+from shortlist.errors import BadInput
 
 from shortlist_exporter.core.provenance import list_versions
 
@@ -28,9 +29,11 @@ class Cache:
     """A folder. Everything in it is whole, and may be deleted at any time between two searches."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises BadInput where the folder cannot be made, as every method does that cannot write there."""
         self.folder = folder
         self.versions = list_versions()
-        folder.mkdir(parents=True, exist_ok=True)
+        with self.explain_refusals():
+            folder.mkdir(parents=True, exist_ok=True)
 
     def key(self, *parts: object) -> str:
         """A hash of `parts` (JSON values), the installed packages' versions and the format of bundles."""
@@ -64,10 +67,21 @@ class Cache:
     @contextlib.contextmanager
     def make(self, name: str) -> Iterator[Path]:
         """A path that becomes `name` in the folder when the block ends, and vanishes when it fails."""
-        with make_workplace(self.folder / name) as place:
+        with self.explain_refusals(), make_workplace(self.folder / name) as place:
             yield place / name
             with contextlib.suppress(OSError):  # another search was faster: what it made is the same
                 (place / name).rename(self.folder / name)
+
+    @contextlib.contextmanager
+    def explain_refusals(self) -> Iterator[None]:
+        """Turn what the system refuses into BadInput: it is the cache that fails, not the bundle that is exported."""
+        try:
+            yield
+        except OSError as error:
+            raise BadInput(
+                f"the cache {self.folder} cannot be written ({error.strerror or error}): "
+                "make room there, or name another folder by --cache"
+            ) from error
 
     def share(self, file: Path) -> None:
         """Make `file` one with the first file of the same name and content here, so that the disk holds it once."""
@@ -81,8 +95,11 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """`shortlist/tune` in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortlist" / "tune"
+    """`shortlist/tune` in the user's cache folder; raises BadInput for a user who has no home, as in containers."""
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortlist" / "tune"
+    except RuntimeError:
+        raise BadInput("this user has no home folder for the cache: name a folder by --cache") from None
 
 
 def processor_name() -> str:
