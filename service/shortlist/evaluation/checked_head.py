@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from shortlist.head import Head
 
 from .canary import check_canary
 
+REFUSALS = re.compile("can't start new thread|failed to map segment|bad_alloc")  # of Python, of the linker, of C++
 log = logging.getLogger(__name__)
 
 
@@ -34,9 +36,15 @@ def explain_failures(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         log.exception("%s could not be loaded", folder)
-        raise BundleError(
-            f"{folder} cannot be served ({type(error).__name__}: {cut(error)}): export it again"
-        ) from error
+        reason = f"{type(error).__name__}: {cut(error)}"
+        raise BundleError(f"{folder} cannot be served ({reason}): {advise(error)}") from error
+
+
+def advise(error: Exception) -> str:
+    """What to do about it: the bundle is blamed only where the system did not refuse memory, files or threads."""
+    if isinstance(error, (OSError, MemoryError)) or REFUSALS.search(str(error)):
+        return "give this process more memory, files or threads, and load it again"
+    return "export it again"
 
 
 def open_bundle(folder: Path) -> Bundle:

@@ -24,6 +24,12 @@ from .devices import check_provider, import_onnxruntime, list_providers, parse_d
 from .threads import choose_threads
 
 MAX_REASON_CHARACTERS = 200  # of ONNX Runtime's own message in a sentence
+ADVICE = {
+    "Unsupported model IR version": "install a newer ONNX Runtime",
+    "under development": "install a newer ONNX Runtime",  # a set of operators that it does not know yet
+    "bad_alloc": "give this process more memory",
+    "Failed to allocate": "give this process more memory",
+}  # by words of the message of a load that failed; else the graph is to blame
 
 Run = Callable[[list[str], dict[str, Any], Any], list[Any]]
 
@@ -56,7 +62,13 @@ def open_session(path: Path, device: str, options: Any, *, capture: bool) -> Any
     except Exception as error:  # ONNX Runtime's exceptions share no base class
         if capture:
             return open_session(path, device, options, capture=False)
-        raise BundleError(f"ONNX Runtime cannot load {path}: export the bundle again") from error
+        advice = next((advice for words, advice in ADVICE.items() if words in str(error)), "export the bundle again")
+        raise BundleError(f"ONNX Runtime cannot load {path} ({read_reason(error)}): {advice}") from error
+
+
+def read_reason(error: Exception) -> str:
+    """The end of what ONNX Runtime says, which is why."""
+    return cut(" ".join(str(error).split())[-MAX_REASON_CHARACTERS:], MAX_REASON_CHARACTERS)
 
 
 def check_signature(path: Path, session: Any, signature: Signature) -> None:
@@ -172,5 +184,5 @@ class Graph:
 
     def make_error(self, error: Exception) -> BundleError:
         """The error of a run, with ONNX Runtime's reason: weights that contradict each other, or too little memory."""
-        reason = cut(" ".join(str(error).split())[-MAX_REASON_CHARACTERS:], MAX_REASON_CHARACTERS)  # it ends with it
-        return BundleError(f"ONNX Runtime cannot run {self.path} ({reason}): export the bundle again, or free memory")
+        advice = "export the bundle again, or free memory"
+        return BundleError(f"ONNX Runtime cannot run {self.path} ({read_reason(error)}): {advice}")

@@ -1,3 +1,6 @@
+import errno
+import re
+
 import pytest
 from shortlist.errors import BundleError
 from shortlist.evaluation import checked_head
@@ -10,12 +13,28 @@ def test_a_head_is_loaded_with_what_its_canary_measured(small_repository):
     assert 0.5 < precision <= 1
 
 
-def test_a_failure_that_nobody_foresaw_is_one_of_the_bundle(small_repository, monkeypatch):
-    bundle = open_bundle(small_repository / "lm" / "1")
+ROOM = "give this process more memory, files or threads, and load it again"
 
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (RuntimeError("no such operator"), "export it again"),
+        (RuntimeError("can't start new thread"), ROOM),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), ROOM),
+        (OSError(errno.EMFILE, "Too many open files"), ROOM),
+        (MemoryError("Unable to allocate 1 GiB"), ROOM),
+        (ImportError("onnxruntime.so: failed to map segment from shared object"), ROOM),
+    ],
+)
+def test_a_failure_that_nobody_foresaw_is_one_of_the_bundle_or_of_the_system(
+    small_repository, monkeypatch, error, advice
+):
     def fail(*_):
-        raise RuntimeError("no such operator")
+        raise error
 
+    bundle = open_bundle(small_repository / "lm" / "1")
     monkeypatch.setattr(checked_head, "Head", fail)
-    with pytest.raises(BundleError, match=r"1 cannot be served \(RuntimeError: no such operator\): export it again"):
+    sentence = rf"1 cannot be served \({type(error).__name__}: .*{re.escape(str(error)[-10:])}\): {advice}"
+    with pytest.raises(BundleError, match=sentence):
         load_and_check(bundle)

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import shortlist
 from shortlist.errors import BundleError, DeviceError
@@ -71,7 +72,18 @@ def test_loading_a_head_leaves_no_identifier_of_the_machine(small_repository, tm
 
 def test_a_graph_that_is_none(tmp_path):
     (tmp_path / "dense.onnx").write_bytes(b"no graph")
-    with pytest.raises(BundleError, match="cannot load"):
+    with pytest.raises(BundleError, match=r"cannot load .*dense.onnx \(.*[Pp]rotobuf.*\): export the bundle again"):
+        Graph(tmp_path / "dense.onnx", "cpu", 1)
+
+
+@pytest.mark.parametrize(("version", "operators", "why"), [(99, 21, "IR version: 99"), (10, 99, "till opset")])
+def test_a_graph_that_is_newer_than_onnx_runtime(tmp_path, version, operators, why):
+    node = onnx.helper.make_node("Identity", ["context"], ["logits"])
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in ("context", "logits")]
+    graph = onnx.helper.make_graph([node], "dense", values[:1], values[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", operators)], ir_version=version)
+    onnx.save(model, tmp_path / "dense.onnx")
+    with pytest.raises(BundleError, match=rf"cannot load .*\(.*{why}.*\): install a newer ONNX Runtime"):
         Graph(tmp_path / "dense.onnx", "cpu", 1)
 
 
