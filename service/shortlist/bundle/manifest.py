@@ -260,6 +260,8 @@ def read_manifest(folder: Path) -> Manifest:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise BundleError(f"{folder} is not a bundle: it has no {MANIFEST_FILE}") from None
+    except PermissionError as error:
+        raise BundleError(f"{path} cannot be read ({error.strerror}): give this user access to the bundle") from error
     except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"{path} cannot be read ({type(error).__name__}): export the bundle again") from error
     check_format(path, content)

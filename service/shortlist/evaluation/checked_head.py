@@ -34,6 +34,8 @@ def explain_failures(folder: Path) -> Iterator[None]:
         yield
     except ShortlistError:
         raise
+    except PermissionError as error:
+        raise BundleError(f"{folder} cannot be read ({error.strerror}): give this user access to it") from error
     except Exception as error:
         log.exception("%s could not be loaded", folder)
         reason = f"{type(error).__name__}: {cut(error)}"

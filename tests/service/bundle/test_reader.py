@@ -1,5 +1,6 @@
 import errno
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -207,3 +208,14 @@ def test_a_file_that_the_system_refuses_is_not_called_damaged(bundle, monkeypatc
     monkeypatch.setattr(reader.Path, "open", refuse)
     with pytest.raises(BundleError, match=r"safetensors cannot be read \(Too many open files\): mend that"):
         opened.tensors(reader.CALIBRATION_FILE)
+
+
+def test_a_bundle_of_somebody_else_is_not_to_be_exported_again(small_repository, monkeypatch):
+    """As one that root exported with a umask of 077, for a service that runs as nobody."""
+
+    def refuse(self, *rest, **options):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(BundleError, match=r"cannot be read \(Permission denied\): give this user access to the bundle"):
+        Bundle(small_repository / "lm" / "1")

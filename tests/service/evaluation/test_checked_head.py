@@ -38,3 +38,13 @@ def test_a_failure_that_nobody_foresaw_is_one_of_the_bundle_or_of_the_system(
     sentence = rf"1 cannot be served \({type(error).__name__}: .*{re.escape(str(error)[-10:])}\): {advice}"
     with pytest.raises(BundleError, match=sentence):
         load_and_check(bundle)
+
+
+def test_a_bundle_that_this_user_may_not_open_is_said_without_a_traceback(small_repository, monkeypatch, caplog):
+    def refuse(folder):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(checked_head, "Bundle", refuse)
+    with pytest.raises(BundleError, match=r"1 cannot be read \(Permission denied\): give this user access to it"):
+        open_bundle(small_repository / "lm" / "1")
+    assert caplog.records == []
