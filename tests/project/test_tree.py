@@ -12,6 +12,7 @@ import pytest
 import shortlist
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from shortlist.core.extras import EXTRA_OF_MODULE, MODULES_OF_EXTRA
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("service", "exporter", "models", "benchmarks", "tools")
@@ -111,6 +112,13 @@ def test_every_extra_is_used():
     extras = {name: lines for name, lines in PROJECT["optional-dependencies"].items() if name != "dev"}
     names = {Requirement(line).name for lines in [PROJECT["dependencies"], *extras.values()] for line in lines}
     assert {name for name in names if IMPORT_NAMES.get(name, name.replace("-", "_")) not in words} == set()
+
+
+def test_every_package_of_an_extra_is_named_by_it_where_it_is_missing():
+    for extra in MODULES_OF_EXTRA:
+        names = [Requirement(line).name for line in PROJECT["optional-dependencies"][extra]]
+        modules = {IMPORT_NAMES.get(name, name.replace("-", "_").lower()) for name in names}
+        assert modules - EXTRA_OF_MODULE.keys() == set(), extra
 
 
 def test_serving_extras_ask_for_nothing_heavy():

@@ -9,7 +9,10 @@ from shortlist.errors import MissingExtra
 
 MODULES_OF_EXTRA = {  # as in pyproject.toml; a module that two extras bring stands under the smaller one
     "cpu": ("onnxruntime", "pyroaring"),
-    "serve": ("fastapi", "uvicorn", "prometheus_client", "orjson", "pydantic_settings", "fastapi_offline"),
+    "serve": (
+        *("fastapi", "starlette", "fastapi_offline", "uvicorn", "uvloop", "orjson"),
+        *("prometheus_client", "pydantic_settings", "pythonjsonlogger"),
+    ),
     "ray": ("ray",),
     "otel": ("opentelemetry",),
     "export": ("shortlist_exporter", "shortlist_models", "torch", "onnx", "rich", "matplotlib", "jinja2"),
