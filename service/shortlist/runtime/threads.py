@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shortlist.core.checks import parse_whole_number
 from shortlist.errors import BadInput
 
-CGROUP_V2 = Path("/sys/fs/cgroup/cpu.max")
-CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")  # lines as 0::/system.slice/a.service (v2), 3:cpu,cpuacct:/a (v1)
+V1_CONTROLLER = "cpu"
 
 
-def read_cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | None:
-    """Read how many CPUs the control group grants, None where it sets no limit."""
+def read_lowest_quota(mounts: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:
+    """Read how many CPUs this process's control group and those around it grant, None where none sets a limit.
+
+    In a container its group is the root of what it sees; a service of systemd, as by CPUQuota, is somewhere below.
+    """
+    groups = list_cgroups(own)
+    quotas = [read_cgroup_quota(mounts / group / "cpu.max", mounts / V1_CONTROLLER / group) for group in groups]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def list_cgroups(own: Path) -> set[str]:
+    """The paths, without their first slash, of the control groups for CPUs that this process is in; "" is the root."""
+    try:
+        lines = [line.split(":", 2) for line in own.read_text("utf-8").splitlines()]
+    except (OSError, ValueError):
+        lines = []
+    paths = [PurePosixPath(line[2].lstrip("/")) for line in lines if is_for_cpus(line)]
+    return {"" if str(part) == "." else str(part) for path in paths for part in (path, *path.parents)} | {""}
+
+
+def is_for_cpus(line: list[str]) -> bool:
+    """Whether a line of a process's control groups is of the one hierarchy of v2, or of v1's for CPUs."""
+    return len(line) == 3 and (line[1] == "" or V1_CONTROLLER in line[1].split(","))
+
+
+def read_cgroup_quota(v2: Path, v1: Path) -> float | None:
+    """Read how many CPUs one control group grants, None where it sets no limit.
+
+    v2: its file. v1: its folder in the hierarchy for CPUs.
+    """
     try:
         quota, period = v2.read_text().split()
     except (OSError, ValueError):
@@ -30,9 +59,9 @@ def read_cgroup_quota(v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> float | Non
 
 
 def count_available_threads() -> int:
-    """Return how many CPUs this process may use: its affinity mask, at most the control group's quota rounded up."""
+    """Return how many CPUs this process may use: its affinity mask, at most its control groups' quota rounded up."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = read_cgroup_quota()
+    quota = read_lowest_quota()
     return max(1, affinity if quota is None else min(affinity, math.ceil(quota)))
 
 

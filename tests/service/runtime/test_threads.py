@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 from shortlist.errors import BadInput
-from shortlist.runtime.threads import choose_threads, count_available_threads, read_cgroup_quota
+from shortlist.runtime.threads import choose_threads, count_available_threads, read_cgroup_quota, read_lowest_quota
 
 
 @pytest.mark.parametrize(("text", "quota"), [("200000 100000", 2.0), ("150000 100000", 1.5), ("max 100000", None)])
@@ -21,6 +21,36 @@ def test_control_group_v1(tmp_path, text, quota):
 
 def test_no_control_group(tmp_path):
     assert read_cgroup_quota(tmp_path / "absent", tmp_path) is None
+
+
+def test_the_lowest_quota_of_the_groups_around_a_service_of_systemd_counts(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/a.slice/b.service\n")
+    inner = tmp_path / "a.slice" / "b.service"
+    inner.mkdir(parents=True)
+    assert read_lowest_quota(tmp_path, own) is None
+    (inner / "cpu.max").write_text("200000 100000")
+    assert read_lowest_quota(tmp_path, own) == 2
+    (inner.parent / "cpu.max").write_text("150000 100000")
+    assert read_lowest_quota(tmp_path, own) == 1.5
+
+
+def test_a_group_of_version_1_is_found(tmp_path):
+    own, group = tmp_path / "own", tmp_path / "cpu" / "a" / "b"
+    own.write_text("9:memory:/other\n3:cpu,cpuacct:/a/b\n1:name=systemd:/cpu\n")
+    group.mkdir(parents=True)
+    (group / "cpu.cfs_quota_us").write_text("50000")
+    (group / "cpu.cfs_period_us").write_text("100000")
+    assert read_lowest_quota(tmp_path, own) == 0.5
+
+
+@pytest.mark.parametrize("lines", ["0::/gone/from/here\n", "0::/\n", "nonsense\n", None])
+def test_a_container_sees_its_group_as_the_root(tmp_path, lines):
+    own = tmp_path / "own"
+    if lines is not None:
+        own.write_text(lines)
+    (tmp_path / "cpu.max").write_text("300000 100000")
+    assert read_lowest_quota(tmp_path, own) == 3
 
 
 def test_at_least_one_and_at_most_the_affinity():
