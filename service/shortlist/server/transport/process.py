@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -95,12 +96,17 @@ def warn_of_open_access(service: Service) -> None:
 def make_log_handler(log_format: str) -> logging.Handler:
     """Writes the log to stderr, as text for people or as one JSON object a line for collectors."""
     handler = logging.StreamHandler()
-    names = "asctime levelname name message"
-    if log_format == "json":
-        handler.setFormatter(JsonFormatter(names.split(), rename_fields={"asctime": "time", "levelname": "level"}))
-    else:
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(make_json_formatter() if log_format == "json" else logging.Formatter(LOG_FORMAT))
     return handler
+
+
+def make_json_formatter() -> JsonFormatter:
+    """One object a line; its time is UTC as of RFC 3339, since a collector does not know this machine's zone."""
+    names = "asctime levelname name message"
+    formatter = JsonFormatter(names.split(), rename_fields={"asctime": "time", "levelname": "level"})
+    formatter.converter = time.gmtime
+    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    return formatter
 
 
 def configure(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -236,6 +237,8 @@ def test_the_log_in_json_holds_one_object_a_line(small_repository):
         server.http.get("/healthz")
         lines = [json.loads(line) for line in server.log if line.startswith("{")]
     assert {"time", "level", "name", "message"} <= set(lines[0])
+    age = datetime.now(UTC) - datetime.fromisoformat(lines[0]["time"])  # whatever this machine's zone is
+    assert timedelta(0) < age < timedelta(minutes=5)
     assert any("is ready" in line["message"] for line in lines)
 
 
