@@ -204,7 +204,9 @@ def check_pair(dense: Dense, contexts: Contexts) -> None:
     check_floats("contexts", contexts.contexts, 2)
     width = contexts.contexts.shape[1]
     if width != dense.dim:
-        raise BadInput(f"contexts have d = {width} but the weight has d = {dense.dim}: capture both from one model")
+        is_transposed = width == dense.classes
+        mending = "give the transposed weight, [V, d]" if is_transposed else "capture both from one model"
+        raise BadInput(f"contexts have d = {width} but the weight has d = {dense.dim}: {mending}")
     targets = contexts.targets
     for what, values in {"targets": targets, "documents": contexts.documents}.items():
         if values is not None and len(values) != len(contexts.contexts):

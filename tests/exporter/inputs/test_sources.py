@@ -209,6 +209,12 @@ def test_contexts_whose_squares_overflow_are_refused():
         check_pair(Dense(np.ones((V, D), np.float32)), contexts)
 
 
+def test_a_weight_of_columns_is_told_by_its_contexts():
+    dense, contexts = Dense(np.ones((D, V), np.float32)), Contexts(np.ones((9, D), np.float32))
+    with pytest.raises(BadInput, match=rf"d = {D} but .* d = {V}: give the transposed weight, \[V, d\]"):
+        check_pair(dense, contexts)
+
+
 def test_a_pair_must_share_d():
     dense, contexts = Dense(np.ones((V, D), np.float32)), Contexts(np.ones((3, D + 1), np.float32))
     with pytest.raises(BadInput, match=f"d = {D + 1}.*d = {D}"):
