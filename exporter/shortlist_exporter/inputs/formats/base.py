@@ -63,7 +63,7 @@ class Tensors:
         """The tensor of this name; raises BadInput with the names that there are."""
         if name not in self.tensors:
             raise BadInput(
-                f"{self.path} has no tensor '{name}', only {join_names(sorted(self.tensors))}: name one of them"
+                f"{self.path} has no tensor '{name}', only {join_names(sort_names(self.tensors))}: name one of them"
             )
         return self.tensors[name]
 
@@ -121,11 +121,22 @@ def join_names(names: Iterable[str]) -> str:
     return ", ".join(all_names[:MAX_NAMES_SHOWN]) + rest or "nothing"
 
 
+def sort_names(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Names for a message; of more than are shown matrices come first, those of the most rows before the others."""
+    if len(tensors) <= MAX_NAMES_SHOWN:
+        return sorted(tensors)
+    return sorted(tensors, key=lambda name: (-len(tensors[name]) if tensors[name].ndim == 2 else 0, name))
+
+
 def list_matrices(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
-    """Tensors that could be a weight matrix: name -> `name [V, d]`. Of tied tensors the last, which is the output's."""
+    """Tensors that could be a weight matrix: name -> `name [V, d]`, those of the most rows first.
+
+    Of tied tensors the last, which is the output's.
+    """
     matrices = {name: tensor for name, tensor in tensors.items() if tensor.ndim == 2 and tensor.is_floating_point()}
     last = {(tensor.data_ptr(), tensor.shape): name for name, tensor in matrices.items() if tensor.numel()}
-    return {name: f"{name} {list(matrices[name].shape)}" for name in last.values()}
+    by_rows = sorted(last.values(), key=lambda name: -len(matrices[name]))
+    return {name: f"{name} {list(matrices[name].shape)}" for name in by_rows}
 
 
 def choose_weight(file: Tensors) -> str:

@@ -138,8 +138,10 @@ def find_output_weight(folder: Path, files: Files, config: Any) -> str:
     outputs = [name for name in files if module_name(name) in OUTPUT_MODULES]
     ties_embeddings = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
     if not outputs and not ties_embeddings:
+        others = sorted(files, key=lambda x: (not module_name(x), any(part.isdigit() for part in x.split(".")), x))
         raise BadInput(
-            f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or give --tensor"
+            f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or choose by "
+            f"--tensor among {join_names(others)}"
         )
     names = outputs or [name for name in files if module_name(name) in EMBEDDING_MODULES]
     if len(names) != 1:

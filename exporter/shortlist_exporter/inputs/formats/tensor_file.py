@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from shortlist.errors import BadInput, NotFound
 
-from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
+from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids, sort_names
 
 
 def read_tensor_layer(path: Path, choice: Choice) -> Layer:
@@ -20,9 +20,8 @@ def read_tensor_layer(path: Path, choice: Choice) -> Layer:
     """
     file = read_tensors(path, WEIGHT)
     if choice.weight is None and WEIGHT not in file.tensors:
-        raise BadInput(
-            f"{path} has no tensor '{WEIGHT}', only {join_names(sorted(file.tensors))}: choose one of them by --tensor"
-        )
+        names = join_names(sort_names(file.tensors))
+        raise BadInput(f"{path} has no tensor '{WEIGHT}', only {names}: choose one of them by --tensor")
     name = choice.weight or WEIGHT
     layer = make_layer(file, name, choice.bias)
     if name != WEIGHT:

@@ -70,6 +70,18 @@ def test_several_matrices_are_listed_with_their_shapes(tmp_path):
         load_dense(save_torch(tmp_path / "x.pt", tensors(c=BIAS)))
 
 
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_of_many_tensors_those_with_the_most_rows_are_told(tmp_path, suffix):
+    layers = {f"blocks.{number}.fc.{name}": WEIGHT[:4] for number in range(30) for name in ("weight", "bias")}
+    content = tensors(**layers | {"head.weight": WEIGHT})
+    path = tmp_path / f"x{suffix}"
+    save_torch(path, content) if suffix == ".pt" else save_file(content, path)
+    with pytest.raises(BadInput, match=r"(among|only) head\.weight.* more"):
+        load_dense(path)
+    with pytest.raises(BadInput, match=r"no tensor 'c', only head\.weight, blocks\.0.* 49 more"):
+        load_dense(path, tensor="c")
+
+
 def test_a_pickle_that_would_run_code(tmp_path):
     marker = str(tmp_path / "ran")
     save_torch(tmp_path / "a.pt", {"weight": torch.tensor(WEIGHT), "trap": Trap(marker)})
