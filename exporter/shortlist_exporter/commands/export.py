@@ -23,6 +23,7 @@ from shortlist.errors import BadInput
 from shortlist.items.records import find_position, has_cosines
 
 from shortlist_exporter.capture.labels import read_labels
+from shortlist_exporter.core.types import Progress
 from shortlist_exporter.export.estimate import estimate_export
 from shortlist_exporter.export.like import check_taken, load_like_layer, make_like_request, rename_classes
 from shortlist_exporter.export.request import Request
@@ -160,8 +161,8 @@ def run(args: argparse.Namespace) -> int:
     model = None if args.like is None else Bundle(args.like)
     like = None if model is None else make_model_request(args, model)
     request = make_request(args, like)
-    with progress_bar("reading"):
-        dense, contexts = load_inputs(args, model, request)
+    with progress_bar("reading") as report:
+        dense, contexts = load_inputs(args, model, request, report)
         request = add_labels(args, request, dense)
         if like is not None:
             check_taken(like, request, args.like, dense)
@@ -248,7 +249,9 @@ def make_bundle_request(args: argparse.Namespace) -> Request:
     )
 
 
-def load_inputs(args: argparse.Namespace, model: Bundle | None, request: Request) -> tuple[Dense, Contexts]:
+def load_inputs(
+    args: argparse.Namespace, model: Bundle | None, request: Request, report: Progress
+) -> tuple[Dense, Contexts]:
     """The layer and contexts that the arguments name, of length 1 where they ask for it; few or none are sampled."""
     if args.contexts is None and isinstance(find_method(request.method), TrainedMethod):
         raise BadInput(f"method {request.method} is trained on contexts: give --contexts")
@@ -256,7 +259,7 @@ def load_inputs(args: argparse.Namespace, model: Bundle | None, request: Request
     contexts = None if args.contexts is None else load_contexts(args.contexts)
     if request.cosine:
         dense, contexts = normalize_pair(args, model, dense, contexts)
-    return dense, complete_contexts(dense, contexts, request.seed)
+    return dense, complete_contexts(dense, contexts, request.seed, report)
 
 
 def normalize_pair(

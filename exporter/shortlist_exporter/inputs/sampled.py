@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from shortlist.core.arrays import normalize_rows
 from shortlist.errors import BadInput
+from shortlist_models.progress import Progress, quiet
 from shortlist_models.rescored.groups import cluster_rows
 
 from .formats.base import Array, Ids
@@ -25,6 +26,7 @@ MIN_CONTEXTS_PER_DIM = 2  # fewer do not say in which directions contexts lie, a
 SAMPLED_CONTEXTS = 8_000
 CLUSTERED_ROWS = 1 << 16  # a sample of the rows, by which clusters are found
 ROWS_PER_CLUSTER = 64
+MAX_SAMPLED_DIM = 1 << 14  # a wider layer is a transposed one: noise of its shape would take gigabytes and hours
 SECOND_SHARE = (0.0, 0.8)  # of the second row in a context, at random between
 NOISE_SHARE = 0.4  # the length of the noise, where a row's direction has 1
 GIVEN, SAMPLED = "given", "sampled"  # kinds of contexts in a manifest
@@ -37,7 +39,7 @@ class Coverage(NamedTuple):
     worst: float
 
 
-def complete_contexts(dense: Dense, given: Contexts | None, seed: int) -> Contexts:
+def complete_contexts(dense: Dense, given: Contexts | None, seed: int, progress: Progress = quiet) -> Contexts:
     """`given`, if there are enough or they have targets; else sampled ones, and those given as a kind of their own.
 
     Every second one of those given is among the rows that are held out. The note in what is returned says how many were
@@ -49,6 +51,7 @@ def complete_contexts(dense: Dense, given: Contexts | None, seed: int) -> Contex
     if given is not None and (given.targets is not None or len(given.contexts) >= MIN_CONTEXTS_PER_DIM * dense.dim):
         return given
     few = np.empty((0, dense.dim), np.float32) if given is None else given.contexts
+    progress("sampling contexts", 0, 1)
     sampled = sample_contexts(dense, SAMPLED_CONTEXTS, seed)
     if len(few):
         sampled *= np.linalg.norm(few, axis=1).mean() / np.linalg.norm(sampled, axis=1).mean()
@@ -68,6 +71,11 @@ def complete_contexts(dense: Dense, given: Contexts | None, seed: int) -> Contex
 
 def sample_contexts(dense: Dense, count: int, seed: int) -> Array:
     """Contexts [count, d] float32 in the directions of the layer's rows; raises BadInput where none has one."""
+    if dense.dim > MAX_SAMPLED_DIM:
+        raise BadInput(
+            f"no contexts can be sampled for a weight of {dense.classes} rows and {dense.dim} columns: "
+            "give the transposed weight, [V, d], or --contexts"
+        )
     random = np.random.default_rng(seed)
     rows = find_directed_rows(dense)
     length = np.sqrt(np.mean(np.square(dense.weight[rows[:CLUSTERED_ROWS]], dtype=np.float64)) * dense.dim)

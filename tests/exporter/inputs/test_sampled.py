@@ -69,6 +69,18 @@ def test_a_layer_of_zeros_has_no_directions():
         complete_contexts(Dense(np.zeros((5, 4), np.float32)), None, 0)
 
 
+def test_a_transposed_layer_is_seen_by_its_width():
+    """As a kernel [d, V] of an ArcFace head, of which 85,000 columns would ask for 29 GB."""
+    with pytest.raises(BadInput, match=r"weight of 2 rows and 20000 columns: give the transposed weight, \[V, d\]"):
+        complete_contexts(Dense(np.ones((2, 20_000), np.float32)), None, 0)
+
+
+def test_sampling_is_named_while_it_lasts():
+    stages = []
+    complete_contexts(make_dense(), None, 0, lambda *stage: stages.append(stage))
+    assert stages == [("sampling contexts", 0, 1)]
+
+
 def test_a_layer_with_a_bias_has_no_cosines():
     with pytest.raises(BadInput, match="--cosine is of layers without a bias"):
         normalize_layer(make_dense(bias=np.ones(300, np.float32)), None)
