@@ -40,6 +40,8 @@ MANY_CLASSES = 1 << 17, 1 << 20  # more than the first number and up to the othe
 MAX_CANDIDATES = 4096
 LEADER_SHARE = 0.1  # of the contexts: a class that is best in more of them is a group of its own
 LEADER_ROWS, LEADER_CHUNK = 512, 64  # contexts by which such classes are found, so many at a time
+COMMON_SHARE = 0.9  # of the rows' mean length: of rows whose mean is longer, previews tell less apart
+TINY = np.finfo(np.float32).tiny
 MAX_LOGIT = float(np.sqrt(np.finfo(np.float32).max))
 OVERFLOW = "the squares of these contexts' logits overflow float32: divide the weight or the contexts"
 
@@ -127,7 +129,7 @@ class GroupedMethod(DenseMethod):
         fit = method_options.model_dump(exclude={*searched, "promise"}) | {
             "groups": len(module.groups.reach),
         }
-        return Fitted(module, estimate_cost(fit | searched, dense), settings, fit)
+        return Fitted(module, estimate_cost(fit | searched, dense), settings, fit, note_common_part(dense))
 
     def find_promise(self, options: dict[str, str]) -> float | None:
         """The probability that options ask every row's search to reach; None for none. Raises BadInput."""
@@ -172,6 +174,21 @@ def find_leaders(
     best = torch.cat([dense.module.logits(part).argmax(dim=1) for part in torch.split(contexts, LEADER_CHUNK)])
     counts = torch.bincount(best, minlength=dense.classes)[real]
     return (counts > LEADER_SHARE * len(contexts)).nonzero()[: len(real) - (options.groups or 1), 0]
+
+
+def note_common_part(dense: Dense) -> tuple[str, ...]:
+    """A sentence where the layer's rows have much in common, which adds the same to all logits; none else.
+
+    It is the largest number of a context in the basis, so that int8 leaves little of the others.
+    """
+    lengths = np.sqrt(np.einsum("vd,vd->v", dense.weight, dense.weight))
+    share = np.linalg.norm(dense.weight.mean(axis=0)) / max(lengths.mean(), TINY)
+    if share < COMMON_SHARE or dense.soft_cap is not None:
+        return ()
+    return (
+        f"the mean of the layer's rows is {share:.2f} times as long as they are: without it, which changes no order "
+        "and no log-probability, a head is faster and misses less; docs/recommend.md says how",
+    )
 
 
 def check_squares(dense: Dense, contexts: FloatArray) -> None:
