@@ -151,10 +151,11 @@ def find_output_weight(folder: Path, files: Files, config: Any) -> str:
 
 
 def add_bias(layer: Layer, files: Files, chosen_name: str | None, folder: Path) -> Layer:
-    """`layer` with the bias [V] or [1, V] of the name chosen, or of a name that output layers' biases have."""
-    name = (
-        chosen_name or layer.bias_name * (layer.bias is not None) or next((x for x in BIAS_NAMES if x in files), None)
-    )
+    """`layer` with the bias [V] or [1, V] of the name chosen, of that beside it, or of one that output layers' have.
+
+    What is beside the weight by its name may be in another of the files.
+    """
+    name = chosen_name or next((x for x in (layer.bias_name, *BIAS_NAMES) if x in files), None)
     if name is None:
         return layer
     tensors = read_weight_file(find_file(files, name, folder))

@@ -44,6 +44,20 @@ def test_shards(tmp_path, tied):
         np.testing.assert_array_equal(embeddings, model.model.embed_tokens.weight.detach().numpy())
 
 
+def test_a_bias_in_another_shard_than_its_weight(tmp_path):
+    """Of a sharded image classifier it was left out without a word, and every answer was wrong."""
+    save_model(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    parts = {"classifier.weight": torch.randn(WORDS, 6), "classifier.bias": torch.arange(WORDS, dtype=torch.float32)}
+    for name, tensor in parts.items():
+        save_file({name: tensor}, tmp_path / f"{name}.safetensors")
+    index = {"weight_map": {name: f"{name}.safetensors" for name in parts}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    layer = load_dense(tmp_path, tensor="classifier.weight")
+    np.testing.assert_array_equal(layer.weight, parts["classifier.weight"].numpy())
+    np.testing.assert_array_equal(layer.bias, parts["classifier.bias"].numpy())
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_folder_of_torch_files(tmp_path, tied):
     model = save_model(tmp_path, tie_word_embeddings=tied)
