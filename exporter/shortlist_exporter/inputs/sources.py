@@ -165,7 +165,14 @@ def load_dense(
 
 
 def check_bias(layer: Layer, path: Path) -> Array | None:
-    """The bias [V] that the layer's own format gives, as finite float32, or None; raises BadInput."""
+    """The bias [V] that the layer's own format gives, as finite float32, or None; raises BadInput.
+
+    So, too, where `path` is one of several files of a model, and their index says that the bias is in another.
+    """
+    if layer.bias is None and layer.bias_name and path.is_file():
+        for index in sorted(path.parent.glob("*.index.json")):
+            if f'"{layer.bias_name}"' in index.read_text("utf-8", "replace"):
+                raise BadInput(f"{layer.bias_name} is in another file than {path}, says {index.name}: give the folder")
     return None if layer.bias is None else read_floats(f"{layer.bias_name} in {path}", layer.bias, 1)
 
 

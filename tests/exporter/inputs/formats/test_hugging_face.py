@@ -56,6 +56,11 @@ def test_a_bias_in_another_shard_than_its_weight(tmp_path):
     layer = load_dense(tmp_path, tensor="classifier.weight")
     np.testing.assert_array_equal(layer.weight, parts["classifier.weight"].numpy())
     np.testing.assert_array_equal(layer.bias, parts["classifier.bias"].numpy())
+    alone = tmp_path / "classifier.weight.safetensors"
+    with pytest.raises(BadInput, match=r"classifier\.bias is in another file than .*index\.json: give the folder"):
+        load_dense(alone, tensor="classifier.weight")
+    other = tmp_path / "classifier.bias.safetensors"
+    assert load_dense(alone, other, "classifier.weight", "classifier.bias").bias is not None
 
 
 @pytest.mark.parametrize("tied", [False, True])
