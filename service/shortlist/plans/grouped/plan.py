@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import ceil
 from typing import Self
 
+import numpy as np
+
 from shortlist.bundle.reader import INDEX_FILE, Bundle
 from shortlist.bundle.settings import MAX_EFFORT_K, GroupedSettings, PlanSettings
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
