@@ -43,14 +43,17 @@ def weight_basis(weight: Tensor, width: int) -> Basis:
     return decompose_weighted(weight, torch.eye(weight.shape[1], dtype=torch.float64), width)
 
 
-def context_basis(weight: Tensor, contexts: Tensor, width: int) -> Basis:
-    """The best rank-`width` preview of `weight` [V, d] for `contexts` [n, d] in mean square, in float64."""
+def context_basis(weight: Tensor, contexts: Tensor, width: int, mean: Tensor | None = None) -> Basis:
+    """The best rank-`width` preview of `weight` [V, d] for `contexts` [n, d] in mean square, in float64.
+
+    mean: [d], which is subtracted from all rows before.
+    """
     second_moment = compute_second_moment(contexts)
     scale = second_moment.trace() / len(second_moment)
     # contexts of zeros prefer no direction
     ridge = CONTEXT_BASIS_RIDGE_SHARE * (scale if scale > 0 else torch.ones_like(scale))
     factor = torch.linalg.cholesky(second_moment + ridge * torch.eye(len(second_moment), dtype=torch.float64))
-    return decompose_weighted(weight, factor, width)
+    return decompose_weighted(weight, factor, width, mean)
 
 
 def compute_second_moment(contexts: Tensor) -> Tensor:
@@ -63,14 +66,15 @@ def compute_second_moment(contexts: Tensor) -> Tensor:
     return total / len(contexts)
 
 
-def decompose_weighted(weight: Tensor, factor: Tensor, width: int) -> Basis:
-    """SVD of weight @ factor, [V, d] @ [d, d], by the eigenvectors of its small Gram matrix.
+def decompose_weighted(weight: Tensor, factor: Tensor, width: int, mean: Tensor | None = None) -> Basis:
+    """SVD of (weight - mean) @ factor, [V, d] @ [d, d], by the eigenvectors of its small Gram matrix.
 
-    In float64, `CHUNK_CLASSES` rows at a time: a layer of millions of classes is never there twice.
+    In float64, `CHUNK_CLASSES` rows at a time: a layer of millions of classes is never there twice. mean: [d], or None
+    for zeros.
     """
-    gram = torch.zeros_like(factor)
+    gram, subtracted = torch.zeros_like(factor), 0 if mean is None else mean.double()
     for rows in torch.split(weight, CHUNK_CLASSES):
-        part = rows.double()
+        part = rows.double() - subtracted
         gram += part.T @ part
     eigenvalues, directions = torch.linalg.eigh(factor.T @ gram @ factor)
     directions = directions.flip(1)[:, :width]
@@ -78,7 +82,7 @@ def decompose_weighted(weight: Tensor, factor: Tensor, width: int) -> Basis:
     change = factor @ directions
     preview = weight.new_empty(len(weight), directions.shape[1], dtype=torch.float32)
     for rows, part in zip(torch.split(weight, CHUNK_CLASSES), torch.split(preview, CHUNK_CLASSES), strict=True):
-        part.copy_(rows.double() @ change)
+        part.copy_((rows.double() - subtracted) @ change)
     singular_values = eigenvalues.flip(0).clamp(min=0).sqrt()
     return Basis(preview, projection.float().contiguous(), singular_values.float())
 
@@ -93,12 +97,15 @@ def quantize_rows(values: Tensor) -> tuple[Tensor, Tensor]:
     return (values / scale).round(), scale
 
 
-def pack_rows(values: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows `order` [n] of `values` [V, m] as of `quantize_rows`, but in int8 [n, m], a chunk at a time."""
+def pack_rows(values: Tensor, order: Tensor, mean: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The rows `order` [n] of `values` [V, m] as of `quantize_rows`, but in int8 [n, m], a chunk at a time.
+
+    mean: [m], which is subtracted from all rows before.
+    """
     codes, scale = torch.empty(len(order), values.shape[1], dtype=torch.int8), torch.empty(len(order), 1)
     for start in range(0, len(order), ROUNDED_CLASSES):
         part = slice(start, start + ROUNDED_CLASSES)
-        integers, scale[part] = quantize_rows(values[order[part]])
+        integers, scale[part] = quantize_rows(values[order[part]] - (0 if mean is None else mean))
         codes[part] = integers.to(torch.int8)
     return codes, scale
 

@@ -7,6 +7,7 @@ rescore.onnx: as of plan `cascade`.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ def write_graphs(folder: Path, dense: Dense, module: GroupedSoftmax) -> GraphFil
     """Every graph below `folder`, and what loops read in their place."""
     roles = {
         "fused": write_screen_and_previews(folder, module),
-        "rescore": write_rescore(folder, dense, module, add_code_products),
+        "rescore": write_rescore(folder, dense, module, partial(add_code_products, row_mean=module.row_mean)),
     }
     return GraphFiles(roles, describe_arrays(dense, module))
 
@@ -155,8 +156,11 @@ def add_scaled_products(graph: GraphBuilder, integers: str, name: str, weights: 
     return graph.node("Mul", [numbers, graph.tensor(f"{name}_scale", scale[:, 0].numpy())], f"{name}_products")
 
 
-def add_code_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
-    """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8."""
+def add_code_products(graph: GraphBuilder, module: ThreeStageSoftmax, row_mean: Tensor) -> str:
+    """Add the int8 rows at `positions` times the context in float32, [1, n]; loops take it in two digits of int8.
+
+    row_mean: [d], which these rows lack.
+    """
     codes = graph.tensor("codes", shift_codes(module))
     rows = graph.node("Gather", [codes, "positions"], "gathered")
     one, zero_point = graph.tensor("one", np.float32(1)), graph.tensor("zero_point", np.uint8(UINT8_ZERO_POINT))
@@ -164,4 +168,6 @@ def add_code_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
     scale = graph.node("Gather", [graph.tensor("code_scale", module.code_scale.numpy()), "positions"], "scales")
     rows = graph.node("Mul", [numbers, scale], "code_rows")  # before the product, which would overflow
     products = graph.node("MatMul", [rows, graph.node("Reshape", ["context", "column"], "code_column")], "by_codes")
+    mean = graph.tensor("row_mean", row_mean.numpy()[:, None])
+    products = graph.node("Add", [products, graph.node("MatMul", ["context", mean], "common")], "whole_by_codes")
     return graph.node("Reshape", [products, "row"], "code_products")

@@ -40,8 +40,6 @@ MANY_CLASSES = 1 << 17, 1 << 20  # more than the first number and up to the othe
 MAX_CANDIDATES = 4096
 LEADER_SHARE = 0.1  # of the contexts: a class that is best in more of them is a group of its own
 LEADER_ROWS, LEADER_CHUNK = 512, 64  # contexts by which such classes are found, so many at a time
-COMMON_SHARE = 0.9  # of the rows' mean length: of rows whose mean is longer, previews tell less apart
-TINY = np.finfo(np.float32).tiny
 MAX_LOGIT = float(np.sqrt(np.finfo(np.float32).max))
 OVERFLOW = "the squares of these contexts' logits overflow float32: divide the weight or the contexts"
 
@@ -107,7 +105,8 @@ class GroupedMethod(DenseMethod):
         with torch.inference_mode():
             progress("decomposition", 0, 3)
             widths = Widths(**method_options.model_dump(include=set(Widths._fields)))
-            basis = context_basis(layer.weight, rows, method_options.width or dense.dim)
+            row_mean = layer.weight.mean(dim=0)
+            basis = context_basis(layer.weight, rows, method_options.width or dense.dim, row_mean)
             progress("groups", 1, 3)
             real = torch.from_numpy(np.setdiff1d(np.arange(dense.classes), dense.padded))
             bias = None if layer.bias is None else layer.bias[real]
@@ -115,7 +114,7 @@ class GroupedMethod(DenseMethod):
             leaders = find_leaders(dense, rows[shuffled[:LEADER_ROWS]], real, method_options)
             groups = group_similar_classes(preview, bias, method_options.groups or 1, seed, leaders)
             del preview
-            module = GroupedSoftmax(layer, basis, real, groups, widths, rows[shuffled[:TAIL_FIT_ROWS]], seed)
+            module = GroupedSoftmax(layer, basis, real, groups, widths, rows[shuffled[:TAIL_FIT_ROWS]], seed, row_mean)
             del basis, groups  # of millions of classes, they are more than half the weights
             fitted_rows = TERM_FIT_ROWS if method_options.tail_terms else count_tail_rows(dense)
         with torch.inference_mode(not method_options.tail_terms):  # terms are fitted by their gradients
@@ -129,7 +128,7 @@ class GroupedMethod(DenseMethod):
         fit = method_options.model_dump(exclude={*searched, "promise"}) | {
             "groups": len(module.groups.reach),
         }
-        return Fitted(module, estimate_cost(fit | searched, dense), settings, fit, note_common_part(dense))
+        return Fitted(module, estimate_cost(fit | searched, dense), settings, fit)
 
     def find_promise(self, options: dict[str, str]) -> float | None:
         """The probability that options ask every row's search to reach; None for none. Raises BadInput."""
@@ -157,7 +156,7 @@ class GroupedMethod(DenseMethod):
         if module.fine.numel():
             tensors["fine"], scales["fine_scale"] = module.fine.to(torch.int8), module.fine_scale
         tensors |= {name: scale[:, 0] for name, scale in scales.items()}
-        tensors |= {} if module.bias is None else {"bias": module.bias}
+        tensors |= {"row_mean": module.row_mean} | ({} if module.bias is None else {"bias": module.bias})
         return {name: np.ascontiguousarray(tensor.numpy()) for name, tensor in tensors.items()}
 
 
@@ -174,21 +173,6 @@ def find_leaders(
     best = torch.cat([dense.module.logits(part).argmax(dim=1) for part in torch.split(contexts, LEADER_CHUNK)])
     counts = torch.bincount(best, minlength=dense.classes)[real]
     return (counts > LEADER_SHARE * len(contexts)).nonzero()[: len(real) - (options.groups or 1), 0]
-
-
-def note_common_part(dense: Dense) -> tuple[str, ...]:
-    """A sentence where the layer's rows have much in common, which adds the same to all logits; none else.
-
-    It is the largest number of a context in the basis, so that int8 leaves little of the others.
-    """
-    lengths = np.sqrt(np.einsum("vd,vd->v", dense.weight, dense.weight))
-    share = np.linalg.norm(dense.weight.mean(axis=0)) / max(lengths.mean(), TINY)
-    if share < COMMON_SHARE or dense.soft_cap is not None:
-        return ()
-    return (
-        f"the mean of the layer's rows is {share:.2f} times as long as they are: without it, which changes no order "
-        "and no log-probability, a head is faster and misses less; docs/recommend.md says how",
-    )
 
 
 def check_squares(dense: Dense, contexts: FloatArray) -> None:

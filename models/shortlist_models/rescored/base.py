@@ -43,19 +43,21 @@ class LinearFunction(NamedTuple):
 class RescoredSoftmax(nn.Module):
     """order: [m] class ids in the head's own order, without padding; a class's position is its place in it.
 
-    codes, code_scale: [m, d] int8 and [m, 1], the weights rounded. full_view: how many candidates are scored exactly.
+    codes, code_scale: [m, d] int8 and [m, 1], the weights less `row_mean`, rounded. row_mean: [d], or None for zeros:
+    it adds the same to all logits, and where rows have much in common little else would be left in int8. full_view: how
+    many candidates are scored exactly.
     tail: the log of the sum of exp(logit) over all classes that are no candidates, at most `tail_limit` over that of
     the candidates. tail_terms: what is added to it; with terms, the tail is of all classes but the best `full_view`.
     """
 
     order: Tensor
 
-    def __init__(self, dense: FullSoftmax, order: Tensor, full_view: int) -> None:
+    def __init__(self, dense: FullSoftmax, order: Tensor, full_view: int, row_mean: Tensor | None = None) -> None:
         """Quantise the weights. The tail counts for nothing until `fit_tail`."""
         super().__init__()
-        self.dense, self.full_view = dense, full_view
+        self.dense, self.full_view, self.row_mean = dense, full_view, row_mean
         self.register_buffer("order", order)
-        self.codes, self.code_scale = pack_rows(dense.weight, order)
+        self.codes, self.code_scale = pack_rows(dense.weight, order, row_mean)
         self.bias = None if dense.bias is None else dense.bias[order]
         self.tail, self.tail_limit = LinearFunction(torch.zeros(dense.weight.shape[1]), -torch.inf), 0.0
         self.tail_terms = TailTerms(torch.empty(0, dense.weight.shape[1]), torch.empty(0))

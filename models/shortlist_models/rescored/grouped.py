@@ -124,6 +124,8 @@ class GroupedSoftmax(RescoredSoftmax):
     many of the previews go on.
     projection: [d, W], its columns rounded to int8: projection_codes [W, d] times projection_scale [W, 1].
     preview_raise: [m], added to previews in units of the row's scale: more for classes whose previews are less sure.
+    Previews and centres are of rows less `row_mean`, too: where rows have much in common it would be the largest number
+    of a context in the basis.
     The other attributes are those of RescoredSoftmax; contexts are not rounded where they meet int8 rows.
     """
 
@@ -136,12 +138,15 @@ class GroupedSoftmax(RescoredSoftmax):
         widths: Widths,
         contexts: Tensor,
         seed: int,
+        row_mean: Tensor,
     ) -> None:
         """Quantise weights, previews and centres.
 
-        real: [m] ids of all classes but padding, which `groups` order. contexts: [n, d], a sample.
+        basis: of the rows less `row_mean` [d]. real: [m] ids of all classes but padding, which `groups` order.
+        contexts: [n, d], a sample.
         """
-        super().__init__(dense, real[groups.order], widths.full_view)
+        super().__init__(dense, real[groups.order], widths.full_view, row_mean)
+        self.row_mean: Tensor = row_mean
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
         self.starts, self.block_starts = groups.starts, groups.block_starts()
         wide, compared, width = widths.int8_width, widths.centre_width, basis.preview.shape[1]
@@ -175,15 +180,16 @@ class GroupedSoftmax(RescoredSoftmax):
             fine, self.fine_scale[part] = quantize_two_bits(columns[:, wide:])
             self.preview[part], self.fine[part] = preview.to(torch.int8), fine.to(torch.int8)
             previews = torch.cat([preview * self.scale[part], fine * self.fine_scale[part]], dim=1)
-            errors[part] = measure_errors(self.dense.weight[self.order[part]], previews, self.projection, error_factor)
+            rows = self.dense.weight[self.order[part]] - self.row_mean
+            errors[part] = measure_errors(rows, previews, self.projection, error_factor)
         return errors
 
     def multiply_codes(self, contexts: Tensor) -> Tensor:
-        products = multiply_integers(contexts, self.codes) * self.code_scale.T
+        products = multiply_integers(contexts, self.codes) * self.code_scale.T + (contexts @ self.row_mean)[:, None]
         return products if self.bias is None else products + self.bias
 
     def previews(self, contexts: Tensor) -> Tensor:
-        """Contexts [B, d] -> previews [B, m] by position, before logit scale and soft-cap.
+        """Contexts [B, d] -> previews [B, m] by position, before logit scale and soft-cap, of rows less `row_mean`.
 
         -inf in blocks that are not previewed by all columns.
         """

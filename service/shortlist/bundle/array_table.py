@@ -91,6 +91,7 @@ GROUPED: Mapping[str, ArrayRule] = {
     "group_fine_scale": floats("groups", optional=True),  # bundles that lack it have one scale for all columns
     "group_raise": floats("groups", optional=True),  # bundles that lack it have it in `group_reach`, for any context
     "group_reach": floats("groups"),
+    "row_mean": floats("d", optional=True),  # bundles that lack it have previews of the rows as they are
     "code_scale": floats("m"),
     "bias": floats("m", optional=True),
 }

@@ -1,7 +1,5 @@
 """What an export says of figures that are worse than most."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import shortlist
@@ -10,7 +8,6 @@ from shortlist.items.batch import ItemBatch
 from shortlist.items.store import ItemStore
 from shortlist_exporter.export import seal
 from shortlist_exporter.inputs.sources import Contexts, Dense
-from shortlist_exporter.methods.grouped import note_common_part
 from shortlist_exporter.methods.registry import METHODS
 
 from tests.support.layers import make_contexts, make_head, make_small_repository
@@ -33,18 +30,6 @@ def test_far_off_logprobs_are_noted_with_what_mends_them(tmp_path, spread, noted
     assert (error > 0.1) == noted
     start = f"log-probabilities are off by {error:.2f} nats in the mean: "
     assert notes == [start + METHODS["grouped"].ways_to_normalize] * noted
-
-
-@pytest.mark.parametrize(("common", "noted"), [(0.0, False), (5.0, True)])
-def test_rows_with_much_in_common_are_noted(tmp_path, common, noted):
-    """As vectors of sentence encoders: P@5 of 58,130 was .976 under a promise of .99, without their mean .9998."""
-    layer = Dense(np.random.default_rng(0).standard_normal((1200, DIM)).astype(np.float32) + np.float32(common))
-    notes = note_common_part(layer)
-    assert len(notes) == noted
-    manifest = make_head(tmp_path, layer, make_contexts(600, DIM), method="grouped", options=OPTIONS).manifest
-    assert set(notes) <= set(manifest.provenance.get("notes", []))
-    assert all("the mean of the layer's rows is 0.98 times as long" in note for note in notes)
-    assert not note_common_part(replace(layer, soft_cap=30.0)), "a cap is no shift"
 
 
 @pytest.fixture

@@ -115,6 +115,7 @@ def lay_out_projection(arrays: Arrays) -> Arrays:
     return {
         "projection": arrange_blocks(pad_lanes(shift_to_unsigned(pad_columns(codes, 2 * LANE_BYTES)))),
         "projection_scale": pad_lanes(scale),
+        "row_mean": arrays.get("row_mean", np.zeros_like(arrays["tail"])),
         "tail": arrays["tail"],
         "tail_terms": arrays.get("tail_terms", np.empty((0, codes.shape[1]), np.float32)),
         "tail_term_offsets": arrays.get("tail_term_offsets", np.empty(0, np.float32)),

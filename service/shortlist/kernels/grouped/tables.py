@@ -19,8 +19,8 @@ class Tables(NamedTuple):
     """The head's arrays: G groups hold B blocks of at most `LANES` classes; positions count m classes group by group.
 
     The projection and the tail:
-        projection: [W / LANES, d / 4, LANES, 4]. projection_scale: [W]. tail: [d]. tail_terms: [t, d].
-        tail_term_offsets: [t].
+        projection: [W / LANES, d / 4, LANES, 4]. projection_scale: [W]. row_mean: [d], whose product with the context
+        all but exact scores lack. tail: [d]. tail_terms: [t, d]. tail_term_offsets: [t].
     Groups, which lie in blocks of their own, of 16 groups each:
         centres: [., c / 4, LANES, 4]. centre_scale, centre_fine_scale: [., LANES], of the columns
         that previews have in int8, and of the others. raises, reach: [G], added before and after a product meets the
@@ -38,6 +38,7 @@ class Tables(NamedTuple):
 
     projection: Bytes
     projection_scale: FloatArray
+    row_mean: FloatArray
     tail: FloatArray
     tail_terms: FloatArray
     tail_term_offsets: FloatArray

@@ -33,6 +33,7 @@ enum { HEADER_LINES = 3 }; /* of a block's previews: scales of int8 weights and 
 struct grouped {
     const uint8_t *projection;     /* [projection_blocks, projection_lines, 16, 4], an even number of lines */
     const float *projection_scale; /* [projection_blocks, 16] */
+    const float *row_mean;         /* [dim], whose product with the context all but exact scores lack */
     const float *tail;             /* [dim] */
     const float *tail_terms;       /* [terms, dim] */
     const float *tail_term_offsets; /* [terms] */

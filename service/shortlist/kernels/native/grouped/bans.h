@@ -114,7 +114,7 @@ static int are_bans_ahead(const struct row_search *row) {
     if (OPENED_PER_WANTED * wanted > row->search->limits[0].opened || !may_be_ahead(row)) return 0;
     int64_t permitted = part_banned(row, preview_best(row, (int64_t)wanted), &banned);
     if (banned <= least || permitted < k) return banned > least;
-    score_candidates(row->head, row->steps, row->scratch, permitted);
+    score_candidates(row->head, row->steps, row->look.common, row->scratch, permitted);
     float level = find_threshold(row->scratch->values, NULL, permitted, k, 0);
     return count_reaching(row->scratch->forbidden_values, NULL, banned, level) > least;
 }

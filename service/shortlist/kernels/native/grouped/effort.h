@@ -20,13 +20,13 @@ enum {
 #define MIN_ERROR 1e-3f /* of previews, in spreads */
 #define MAX_ERROR 1e15f /* the same: sums of its squares are finite where all groups score alike */
 
-/* What a look tells of its row. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
+/* What a look tells of its row. common: what all but exact scores lack of every class's product. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
  * square of the projected context. beyond: the same of the columns that groups are not compared by. unit: what previews
  * are in units of. bar: the preview, in logits before scale and soft-cap, that candidates reach. group_bar: the score
  * that opened groups reach. blocks: of these groups, so many are opened, and their classes, all of them permitted, are
  * previewed with this raise_share: a look that goes further begins with them. */
 struct look {
-    float mean, spread, peak, size, beyond, unit, bar, group_bar, raise_share;
+    float common, mean, spread, peak, size, beyond, unit, bar, group_bar, raise_share;
     int64_t blocks;
 };
 
@@ -87,7 +87,8 @@ static void describe_previews(const struct grouped *head, const struct look *loo
         if (scratch->values[i] < least) continue;
         int32_t lane = scratch->lanes[i];
         float group = scratch->block_groups[scratch->kept[lane / LANES]];
-        float error = (scratch->values[i] / head->logit_scale - scratch->scores[lane] * look->unit) / look->spread;
+        float product = scratch->values[i] / head->logit_scale - look->common;
+        float error = (product - scratch->scores[lane] * look->unit) / look->spread;
         error = error > MAX_ERROR ? MAX_ERROR : error > -MAX_ERROR ? error : -MAX_ERROR;
         worst_group = group < worst_group ? group : worst_group;
         sum += error, square += error * error, found++;
@@ -105,6 +106,7 @@ static void describe_look(const struct grouped *head, const struct look *look, c
                           int64_t count, int64_t forbidden, int64_t k, float *best, float *features) {
     int64_t size = sort_best(scratch->values, count, k + RANKS_BEYOND, best, scratch->spare), depth = k;
     float unit = look->spread * head->logit_scale, level = best[k - 1];
+    float product = level / head->logit_scale - look->common;
     for (int64_t i = 0; i < forbidden; i++) depth += scratch->forbidden_values[i] > level;
     features[0] = logf(look->size + MIN_SPREAD);
     features[1] = logf((float)depth);
@@ -112,9 +114,9 @@ static void describe_look(const struct grouped *head, const struct look *look, c
     features[3] = limit_feature((level - best[k < size ? k : size - 1]) / unit);
     features[4] = limit_feature((level - best[k + 4 < size ? k + 4 : size - 1]) / unit);
     features[5] = limit_feature((level - best[size - 1]) / unit);
-    features[6] = limit_feature((level / head->logit_scale - look->mean) / look->spread);
+    features[6] = limit_feature((product - look->mean) / look->spread);
     features[7] = limit_feature((look->peak - look->mean) / look->spread);
-    features[8] = limit_feature((level / head->logit_scale - look->bar) / look->spread);
+    features[8] = limit_feature((product - look->bar) / look->spread);
     features[9] = logf(look->beyond + MIN_SPREAD);
     features[10] = logf(look->spread);
     describe_previews(head, look, scratch, count, best[size - 1], features + 11);

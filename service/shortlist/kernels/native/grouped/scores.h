@@ -20,9 +20,9 @@ INLINE float finish_logit(const struct grouped *head, float product, int64_t pos
     return scale_logit(head, product + (head->code_bias ? head->code_bias[position] : 0));
 }
 
-/* Logits, by int8 rows, of `count` candidates. */
-static void score_candidates(const struct grouped *head, struct digit_steps steps, const struct scratch *scratch,
-                             int64_t count) {
+/* Logits, by int8 rows, of `count` candidates. common: what these rows lack of every class's product. */
+static void score_candidates(const struct grouped *head, struct digit_steps steps, float common,
+                             const struct scratch *scratch, int64_t count) {
     int64_t size = head->code_lines * LINE_BYTES;
     for (int64_t i = 0; i < count; i++) {
         int64_t position = scratch->positions[i];
@@ -34,7 +34,7 @@ static void score_candidates(const struct grouped *head, struct digit_steps step
         }
         multiply_row_by_digits(head->codes + position * size, scratch->coarse, scratch->fine, head->code_lines, sums);
         float product = combine_sums(sums[0], sums[1], head->code_scale[position], steps);
-        scratch->values[i] = finish_logit(head, product, position);
+        scratch->values[i] = finish_logit(head, product + common, position);
     }
 }
 

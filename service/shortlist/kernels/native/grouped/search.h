@@ -94,6 +94,7 @@ static void prepare_row(struct row_search *row) {
     const struct scratch *scratch = row->scratch;
     int64_t columns = head->projection_blocks * LANES;
     row->steps = split_digits(row->context, head->dim, scratch->coarse, scratch->fine, scratch->rest);
+    row->look.common = dot(head->row_mean, row->context, head->dim);
     project_context(head, row->steps, scratch);
     row->look.size = measure_columns(scratch->projected, 0, columns);
     row->look.beyond = measure_columns(scratch->projected, head->centre_lines * LANE_BYTES, columns);
@@ -171,7 +172,7 @@ static int is_narrowed(const struct row_search *row, int64_t number) {
 static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
     int narrowed = is_narrowed(row, number);
-    score_candidates(row->head, row->steps, row->scratch, count);
+    score_candidates(row->head, row->steps, row->look.common, row->scratch, count);
     if (number && row->lists && !row->is_marked)
         count = drop_candidates(row, count);
     if (narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
@@ -199,7 +200,7 @@ static void look_for_normalizer(struct row_search *row) {
     row->limits = row->search->limits[row->search->list_looks - 1];
     int64_t count = choose_candidates(row->head, &row->limits, row->row_scale, NULL, row->classes, row->scratch,
                                       &row->look);
-    score_candidates(row->head, row->steps, row->scratch, count);
+    score_candidates(row->head, row->steps, row->look.common, row->scratch, count);
     rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     *row->answer.normalizer =
         estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
