@@ -20,11 +20,12 @@ enum {
 #define MIN_ERROR 1e-3f /* of previews, in spreads */
 #define MAX_ERROR 1e15f /* the same: sums of its squares are finite where all groups score alike */
 
-/* What a look tells of its row. common: what all but exact scores lack of every class's product. mean, spread: of the scores of all groups. peak: the largest of them. size: root mean
- * square of the projected context. beyond: the same of the columns that groups are not compared by. unit: what previews
- * are in units of. bar: the preview, in logits before scale and soft-cap, that candidates reach. group_bar: the score
- * that opened groups reach. blocks: of these groups, so many are opened, and their classes, all of them permitted, are
- * previewed with this raise_share: a look that goes further begins with them. */
+/* What a look tells of its row. common: what all but exact scores lack of every class's product. mean, spread: of the
+ * scores of all groups. peak: the largest of them. size: root mean square of the projected context. beyond: the same of
+ * the columns that groups are not compared by. unit: what previews are in units of. bar: the preview, in logits before
+ * scale and soft-cap, that candidates reach. group_bar: the score that opened groups reach. blocks: of these groups, so
+ * many are opened, and their classes, all of them permitted, are previewed with this raise_share: a look that goes
+ * further begins with them. */
 struct look {
     float common, mean, spread, peak, size, beyond, unit, bar, group_bar, raise_share;
     int64_t blocks;
