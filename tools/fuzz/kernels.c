@@ -60,6 +60,7 @@ static struct grouped make_groups(int64_t dim, int64_t *count) {
     head.centre_blocks = divide_up(head.groups, LANES);
     head.projection = make_lines(head.projection_blocks * head.projection_lines);
     head.projection_scale = make_floats(head.projection_blocks * LANES), head.tail = make_floats(dim);
+    head.row_mean = make_floats(dim);
     head.centres = make_lines(head.centre_blocks * head.centre_lines);
     head.centre_scale = make_floats(head.centre_blocks * LANES);
     head.raises = make_floats(head.groups), head.reach = make_floats(head.groups);

@@ -8,7 +8,7 @@ from shortlist.errors import BadInput
 from shortlist.evaluation.statistics import mark_hits
 from shortlist.head import load
 from shortlist.kernels.grouped.effort import list_looks
-from shortlist.plans import grouped
+from shortlist.plans.grouped import plan as grouped
 from shortlist_exporter.graphs import certificate
 
 from tests.support.heads.grouped import DIM, rows
@@ -92,7 +92,7 @@ def test_more_classes_than_loops_search_are_proved(tmp_path, monkeypatch):
         exact = [head.topk(row[None], 100, exact=True, **lists).ids for row in rows]
         np.testing.assert_array_equal(top.ids, np.concatenate(exact))
         np.testing.assert_array_equal(top.risk, 0)
-    assert "graphs" not in vars(head.plan), "opened, though nothing needs them"
+    assert "fused" not in vars(head.plan.graphs.sessions), "opened, though nothing needs it"
 
 
 def test_lists_are_applied_before_the_best_are_taken(grouped_head, grouped_dense):
