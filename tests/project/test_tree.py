@@ -21,7 +21,8 @@ MOST_LINES = 300  # of a module
 WIDEST = 120  # characters of a line of C; ruff measures Python
 MOST_BODY_LINES = 30  # of a function in C
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-CONSTRAINTS = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+CONSTRAINTS = (ROOT / "constraints.txt").read_text("utf-8").splitlines()  # packages, comments and blank lines
+PINS = [Requirement(line) for line in CONSTRAINTS if line.strip() and not line.startswith("#")]
 # Of packages that are not imported by their own name; accelerate is what transformers loads models by.
 IMPORT_NAMES = {
     "accelerate": "transformers",
@@ -84,16 +85,14 @@ def test_version_is_newest_entry_of_changelog():
 
 
 def test_constraints_pin_every_direct_dependency():
-    pins = [Requirement(line) for line in CONSTRAINTS if line.strip() and not line.startswith("#")]
-    loose = [str(pin) for pin in pins if [spec.operator for spec in pin.specifier] != ["=="]]
+    loose = [str(pin) for pin in PINS if [spec.operator for spec in pin.specifier] != ["=="]]
     assert not loose
-    assert direct_dependencies() - {canonicalize_name(pin.name) for pin in pins} == set()
+    assert direct_dependencies() - {canonicalize_name(pin.name) for pin in PINS} == set()
 
 
 def read_pins() -> dict[str, str]:
     """The version that constraints.txt pins of each package."""
-    pins = [Requirement(line) for line in CONSTRAINTS if line.strip() and not line.startswith("#")]
-    return {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in pins}
+    return {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in PINS}
 
 
 def test_what_the_service_needs_has_a_bound_that_pip_keeps():

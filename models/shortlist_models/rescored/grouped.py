@@ -129,6 +129,8 @@ class GroupedSoftmax(RescoredSoftmax):
     The other attributes are those of RescoredSoftmax; contexts are not rounded where they meet int8 rows.
     """
 
+    row_mean: Tensor
+
     def __init__(
         self,
         dense: FullSoftmax,
@@ -146,7 +148,6 @@ class GroupedSoftmax(RescoredSoftmax):
         contexts: [n, d], a sample.
         """
         super().__init__(dense, real[groups.order], widths.full_view, row_mean)
-        self.row_mean: Tensor = row_mean
         self.opened, self.previewed, self.candidates = widths.opened, widths.previewed, widths.candidates
         self.starts, self.block_starts = groups.starts, groups.block_starts()
         wide, compared, width = widths.int8_width, widths.centre_width, basis.preview.shape[1]

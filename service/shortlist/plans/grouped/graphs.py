@@ -5,7 +5,8 @@ Graphs preview all classes, and take one look at every row: with a promise a fur
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from copy import copy
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -27,18 +28,19 @@ Outputs = list[FloatArray]  # of fused.onnx: scores of groups, guesses of the ta
 
 
 class Sessions:
-    """fused.onnx and rescore.onnx, opened when they are first asked for; previews are small, so they are prepacked."""
+    """fused.onnx, which previews all classes, and rescore.onnx, opened when they are first asked for."""
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        self.open = partial(open_graph, bundle, device, threads)
+        self.bundle, self.device, self.threads = bundle, device, threads
 
     @cached_property
-    def fused(self) -> Graph:
-        return self.open("fused", prepack=True)
+    def preview(self) -> Graph:
+        """Raises BundleError, as `rescore` does. Previews are small, so their weights are prepacked."""
+        return Graph(self.bundle.graph("fused"), self.device, self.threads, prepack=True)
 
     @cached_property
     def rescore(self) -> Graph:
-        return self.open("rescore", prepack=False)
+        return Graph(self.bundle.graph("rescore"), self.device, self.threads)
 
 
 class GroupedGraphs:
@@ -46,7 +48,7 @@ class GroupedGraphs:
 
     def __init__(self, sessions: Sessions, arrays: Arrays, settings: GroupedSettings, classes: int) -> None:
         """arrays: of index.safetensors. classes: of the whole layer."""
-        self.sessions, self.arrays, self.settings, self.classes = sessions, arrays, settings, classes
+        self.sessions, self.settings, self.classes = sessions, settings, classes
         self.starts: IdArray = arrays["block_starts"]
         self.sizes, self.block_sizes = np.diff(arrays["starts"]), np.diff(self.starts)
         self.blocks: IdArray = np.diff(np.searchsorted(self.starts, arrays["starts"]))  # of each group
@@ -54,15 +56,17 @@ class GroupedGraphs:
 
     def with_settings(self, settings: GroupedSettings) -> Self:
         """The same sessions, searched by other settings."""
-        return type(self)(self.sessions, self.arrays, settings, self.classes)
+        other = copy(self)
+        other.settings = settings
+        return other
 
     def open(self) -> None:
         """Open both graphs; raises BundleError."""
-        self.sessions.fused, self.sessions.rescore  # noqa: B018 - a graph that does not open is told now
+        self.sessions.preview, self.sessions.rescore  # noqa: B018 - a graph that does not open is told now
 
     def preview(self, contexts: FloatArray) -> Outputs:
         """What `rescore` reads of `contexts` [B, d]."""
-        return self.sessions.fused(context=contexts)
+        return self.sessions.preview(context=contexts)
 
     def rescore(self, contexts: FloatArray, outputs: Outputs, k: int, full_view: int) -> PlanResult:
         """The k best of each row's candidates; ids -1 where fewer than k are scored exactly.
@@ -145,8 +149,3 @@ class GroupedGraphs:
             inside, count = log_sum_exp(best.copy()), best.size
         rest = min(guess, inside + limit, limit_rest(best, inside, count, self.size))
         return max(np.logaddexp(inside, rest), whole)
-
-
-def open_graph(bundle: Bundle, device: str, threads: int, role: str, *, prepack: bool) -> Graph:
-    """Open the bundle's graph of this role; raises BundleError."""
-    return Graph(bundle.graph(role), device, threads, prepack=prepack)
