@@ -25,7 +25,7 @@ from shortlist.items.records import find_position, has_cosines
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.core.types import Progress
 from shortlist_exporter.export.estimate import estimate_export
-from shortlist_exporter.export.like import check_taken, load_like_layer, make_like_request, rename_classes
+from shortlist_exporter.export.like import check_taken, extend_request, load_like_layer, make_like_request
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.class_lists import load_set, load_texts
@@ -202,27 +202,7 @@ def make_request(args: argparse.Namespace, like: Request | None) -> Request:
         return replace(request, method=method)
     if args.method is not None:
         raise BadInput("--like takes the method of that bundle: leave --method out")
-    if request.names is not None:
-        like = rename_classes(like, request.names)
-    return replace(
-        like,
-        options=like.options | request.options,
-        promise=like.promise | request.promise,
-        labels=request.labels or like.labels,
-        names=like.names,
-        sets=like.sets | request.sets,
-        keep_dense=like.keep_dense and request.keep_dense,
-        fallback=like.fallback and request.fallback,
-        certificate=like.certificate and request.certificate,
-        max_k=request.max_k or like.max_k,
-        at=request.at or like.at,
-        seed=like.seed if args.seed is None else args.seed,
-        threads=request.threads,
-        report=request.report,
-        head=request.head,
-        item_position=request.item_position or like.item_position,
-        cosine=request.cosine or like.cosine,
-    )
+    return extend_request(like, request if args.seed is not None else replace(request, seed=like.seed))
 
 
 def find_held_changes(args: argparse.Namespace, model: Bundle) -> int:

@@ -52,6 +52,31 @@ def make_like_request(bundle: Bundle, head: Path | None = None) -> Request:
     return Request(method=manifest.method, seed=manifest.seed, **fields)
 
 
+def extend_request(like: Request, request: Request) -> Request:
+    """The request `like` of a bundle with what `request` asks for beside it; threads, report and head are its own."""
+    if request.names is not None:
+        like = rename_classes(like, request.names)
+    return replace(
+        like,
+        options=like.options | request.options,
+        promise=like.promise | request.promise,
+        labels=request.labels or like.labels,
+        names=like.names,
+        sets=like.sets | request.sets,
+        keep_dense=like.keep_dense and request.keep_dense,
+        fallback=like.fallback and request.fallback,
+        certificate=like.certificate and request.certificate,
+        max_k=request.max_k or like.max_k,
+        at=request.at or like.at,
+        seed=request.seed,
+        threads=request.threads,
+        report=request.report,
+        head=request.head,
+        item_position=request.item_position or like.item_position,
+        cosine=request.cosine or like.cosine,
+    )
+
+
 def rename_classes(request: Request, names: Names) -> Request:
     """The request for a layer whose classes have these names: labels and sets follow the names that it had, if any.
 
