@@ -65,6 +65,7 @@ class Connection(UvicornProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self.message_timer, self.read_timer, self.probe_timer):
             cancel_timer(timer)
+        self.stop_idle_timer()  # which uvicorn lets run after a reset: it would hold the connection's memory
         self.drop_requests()
         self.hold_bytes(0)
         if self.is_counted:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import time
 
 import pytest
@@ -70,6 +72,27 @@ def test_nobody_is_answered_who_leaves_while_a_pipeline_rests(busy):
     server.state.total_requests = before  # which the servers have in common
     responses, _ = busy.talk(HEALTH)
     assert statuses(responses) == [200]
+
+
+async def reset(server):
+    """A connection of the server that its client has reset, and that the server has lost."""
+    before = set(server.state.connections)
+    transport, _ = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", server.port)
+    while not (connections := set(server.state.connections) - before):
+        await asyncio.sleep(REST_SECONDS)
+    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
+    (connection,) = connections
+    while connection in server.state.connections:
+        await asyncio.sleep(REST_SECONDS)
+    return connection
+
+
+def test_no_timer_holds_a_connection_that_was_reset(servers):
+    for server in servers.both:
+        connection = servers.runner.run(reset(server))
+        assert not connection.idle
+        assert connection.timeout_keep_alive_task is None
 
 
 def sum_durations(server):
