@@ -70,7 +70,9 @@ class Head(SampledHead):
             self.plan = self.open_plan(bundle)
         self.exact = self.plan.make_exact_plan() if self.is_own_reference else self.dense
         own = self.exact if self.is_own_reference else None
-        self.plan.prover = self.certified = certified.result() or self.open_certified(bundle, own)
+        self.certified = certified.result() or self.open_certified(bundle, own)
+        if self.plan is not self.exact:  # which needs no proofs of itself, and would be kept by them in a cycle
+            self.plan.prover = self.certified
         self.exact_rows = None if self.is_own_reference else ExactRows(bundle, self.device, self.threads)
         self.ways = None if self.plan is self.dense else ListWays.open(bundle, self.plan, self.exact_rows)
         self.manifest = self.with_device_crossover(bundle)

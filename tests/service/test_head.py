@@ -1,5 +1,7 @@
 """Meaning of the answers, on real bundles."""
 
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from shortlist.bundle.reader import Bundle
 from shortlist.errors import BadInput
 from shortlist.head import Head
+from shortlist.plans.common import list_ways
 
 from tests.support.heads import grouped
 from tests.support.layers import CLASSES, DIM, logits_of, logprobs_of, make_contexts, make_dense, make_head
@@ -255,3 +258,19 @@ def test_an_open_dense_head_may_be_shared(head, full):
         np.testing.assert_array_equal(
             shared.topk(rows, 5, exact=exact).logprobs, head.topk(rows, 5, exact=exact).logprobs
         )
+
+
+@pytest.mark.parametrize("method", ["full", "svd", "cascade", "grouped"])
+def test_a_head_goes_with_the_last_reference_to_it(method, tmp_path, prove_small_layers, monkeypatch):
+    """Who unloads a model gets its memory back: an idle server hardly ever collects cycles of references."""
+    monkeypatch.setattr(list_ways, "MIN_CLASSES", 0)
+    head = make_head(tmp_path, make_dense(), method=method, options={})
+    for ban in (None, [1, 2]):
+        head.topk(rows[:2], 5, ban=ban)
+    parts = [weakref.ref(part) for part in (head.plan, head.dense, head.certified)]
+    gc.disable()
+    try:
+        del head
+        assert [part() for part in parts] == [None] * 3
+    finally:
+        gc.enable()

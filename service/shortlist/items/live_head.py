@@ -14,9 +14,10 @@ from shortlist.core.results import PROVED_NORMALIZERS, FloatArray, IdArray, Plan
 from shortlist.head import Head
 from shortlist.plans.common.base import Plan, map_chunks
 from shortlist.plans.common.list_costs import MOST_ASKED
-from shortlist.plans.common.list_ways import count_asked, search_free_rows_apart
+from shortlist.plans.common.list_ways import search_free_rows_apart
 from shortlist.plans.common.normalizer import check_overflow, cover_classes, log_sum_exp, make_topk
 from shortlist.plans.common.sampling import draw_from_distribution
+from shortlist.plans.common.way_choice import count_asked
 
 from .overlay import NOT_CHANGED, ItemOverlay, Snapshot, overlay_logits
 from .search import LEAST_NORMALIZER, BaseLayer, choose_least_share, correct_normalizer, search_changed

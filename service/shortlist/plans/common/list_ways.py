@@ -1,8 +1,8 @@
 """Rows with lists over many classes, each answered in the way that costs least.
 
 The ways: the plan's own search with lists, which short lists of any kind take; a search without lists for more classes,
-of which those that the lists exclude are dropped; exact scores of all classes of an allow list; an exact answer. Which
-of them a row takes is a function of its k, of how many classes its lists name, and of costs that the export timed.
+of which those that the lists exclude are dropped; exact scores of all classes of an allow list; an exact answer.
+`way_choice` says which of them a row takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil, sqrt
 from typing import Any, Self
 
 import numpy as np
@@ -21,18 +20,16 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import UNRESTRICTED, ClassFilter
 from shortlist.core.results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray, PlanResult, empty_result
 from shortlist.core.row_lists import NO_LIST, Lists, RowLists, are_empty, sort_ids
-from shortlist.kernels.lists import MAX_BANS, mark_long_list
+from shortlist.kernels.lists import mark_long_list
 
 from .base import Plan, take_best
 from .exact_rows import ExactRows
-from .list_costs import MOST_ASKED, estimate_asked, estimate_listed, guess_costs
+from .list_costs import guess_costs
 from .normalizer import log_sum_exp
+from .way_choice import EXACT, LISTED, OWN, WayChoice
 
 MIN_CLASSES = 1 << 15  # with fewer, the plan's own search answers
-SPREADS = 2.5  # so many standard deviations more are asked for than are needed where lists are no matter of scores
 MAX_RECALLED = 4_096  # choices that are remembered
-OWN, LISTED, EXACT = 0, -1, -2  # ways; all others are the number of classes that are asked for
-
 
 Search = Callable[[FloatArray, int, ClassFilter], PlanResult]
 
@@ -45,7 +42,8 @@ class ListWays:
 
     def __init__(self, plan: Plan, rows: ExactRows, classes: int, costs: ListCosts) -> None:
         self.plan, self.exact_rows, self.classes, self.costs = plan, rows, classes, costs
-        self.recall_way = lru_cache(MAX_RECALLED)(self.choose_way)
+        self.choice = WayChoice(plan, classes, costs)
+        self.recall_way = lru_cache(MAX_RECALLED)(self.choice.choose_way)
 
     @classmethod
     def open(cls, bundle: Bundle, plan: Plan, rows: ExactRows | None) -> Self | None:
@@ -101,7 +99,8 @@ class ListWays:
         result = PlanResult(ids, logits, best_of_all.log_normalizer, best_of_all.scored, risk=best_of_all.risk)
         for row in short:
             some, lists = np.array([row]), class_filter.take(np.array([row]))
-            way = self.choose_sure_way(k, self.count_permitted(lists, 0), lists)
+            is_listed = lists.allow_list(0) is not None
+            way = self.choice.choose_sure_way(k, self.count_permitted(lists, 0), is_listed)
             result.put(some, self.answer(way, contexts[some], k, lists))
         return result
 
@@ -149,31 +148,6 @@ class ListWays:
         allowed = class_filter.allow_list(row)
         bans = sum(banned.size for banned in class_filter.list_bans(row))
         return self.classes - bans if allowed is None else int(allowed.size)
-
-    def choose_way(self, k: int, permitted: int, is_listed: bool) -> int:
-        """The way that costs least to find k of so many `permitted` classes. is_listed: they are of an allow list."""
-        is_short = permitted <= self.plan.most_listed if is_listed else self.classes - permitted <= MAX_BANS
-        if is_short or permitted < k:
-            return OWN
-        depth = count_asked(k, permitted / self.classes)
-        seconds = self.estimate_sure_ways(k, permitted) if is_listed else {}
-        if depth <= min(MOST_ASKED, self.classes) and not self.plan.prefers_dense(depth):
-            seconds[depth] = estimate_asked(self.costs, depth)
-        return min(seconds, key=lambda way: seconds[way], default=OWN)
-
-    def choose_sure_way(self, k: int, permitted: int, class_filter: ClassFilter) -> int:
-        """The way for a row that asked for more in vain: its lists exclude so many of its best classes."""
-        if class_filter.allow_list(0) is None:
-            return OWN
-        seconds = self.estimate_sure_ways(k, permitted)
-        return min(seconds, key=lambda way: seconds[way])
-
-    def estimate_sure_ways(self, k: int, permitted: int) -> dict[int, float]:
-        """Microseconds of the ways that find k of an allow list of so many classes, whatever it holds."""
-        ways = {LISTED: estimate_listed(self.costs, permitted)}
-        if self.costs.exact is not None and self.plan.find_exact(k) is not None:
-            ways[EXACT] = self.costs.exact
-        return ways
 
 
 def mark_shared_list(plan: Plan, classes: int, k: int, class_filter: ClassFilter) -> ClassFilter:
@@ -267,12 +241,6 @@ def find_free_rows(class_filter: ClassFilter, rows: int) -> BoolArray:
         if bans is not None:
             free = free & are_empty(bans)
     return free
-
-
-def count_asked(k: int, share: float) -> int:
-    """How many of the best classes hold k permitted ones, almost surely, where a `share` of all are permitted."""
-    spread = SPREADS * sqrt(k * max(0.0, 1 - share))
-    return ceil((k + spread + 2 * (share < 1)) / share)
 
 
 def drop_ids(ids: IdArray, banned: npt.NDArray[np.integer[Any]]) -> IdArray:

@@ -10,16 +10,9 @@ from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import PlanResult
 from shortlist.core.row_lists import RowLists
 from shortlist.plans.common.base import Plan, take_best
-from shortlist.plans.common.list_ways import (
-    EXACT,
-    LISTED,
-    OWN,
-    ListWays,
-    count_asked,
-    mark_shared_list,
-    search_free_rows_apart,
-)
+from shortlist.plans.common.list_ways import ListWays, mark_shared_list, search_free_rows_apart
 from shortlist.plans.common.normalizer import log_sum_exp
+from shortlist.plans.common.way_choice import EXACT, LISTED, OWN, count_asked
 
 CLASSES, DIM, K = 70_000, 8, 10
 RANDOM = np.random.default_rng(0)
