@@ -11,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from shortlist.runtime.threads import count_available_threads
 from shortlist.server.settings import Settings
 
 from .beats import Pulse
@@ -120,6 +121,13 @@ class Member:
         if self.channel is not None:
             self.channel.close()
         return self.passage.close()
+
+
+def make_member_settings(settings: Settings, number: int) -> Settings:
+    """The settings of one process: its share of the threads, and a folder of its own for contexts that are kept."""
+    threads = settings.threads or max(1, count_available_threads() // settings.processes)
+    folder = None if settings.keep_contexts is None else settings.keep_contexts / str(number)
+    return settings.model_copy(update={"threads": threads, "keep_contexts": folder})
 
 
 async def start_member(

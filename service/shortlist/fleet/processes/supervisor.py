@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.runtime.shared_tables import make_tables_folder
-from shortlist.runtime.threads import count_available_threads
 from shortlist.server.settings import Settings
 from shortlist.server.transport.process import ignore_signal, make_log_handler, open_listeners
 
@@ -33,7 +32,7 @@ from .changes import Changes, ask_all
 from .connections import Acceptor
 from .exchange import Request
 from .link import State
-from .member import Member, start_member
+from .member import Member, make_member_settings, start_member
 from .tasks import Tasks
 from .views.metrics import Families, Family, keep_places, list_places, merge_families, render_families
 
@@ -145,14 +144,24 @@ class Supervisor:
                 member.process.kill()
 
     async def replace(self, member: Member) -> None:
-        """Start another process in the place of one that has ended: at once, or after a rest where it ended soon."""
+        """Start another process in the place of one that has ended: at once, or after a rest where it ended soon.
+
+        Where the system starts none, for want of memory or files, that is tried again after longer and longer rests.
+        """
         ended_soon = time.monotonic() - member.start_time < SHORT_LIFE_SECONDS
-        self.rest_seconds = min(max(1.0, 2 * self.rest_seconds), MAX_REST_SECONDS) if ended_soon else 0.0
+        self.rest_seconds = lengthen_rest(self.rest_seconds) if ended_soon else 0.0
         log.error("%s ended with code %s: another takes its place", member, member.process.exitcode)
         await asyncio.sleep(self.rest_seconds)
-        if not self.stopping:
-            self.replacements += 1
-            await self.add_member(member.number, joins_at_once=False)
+        while not self.stopping:
+            try:
+                await self.add_member(member.number, joins_at_once=False)
+            except (OSError, EOFError) as error:  # the second of a fork server that could not fork
+                self.rest_seconds = lengthen_rest(self.rest_seconds)
+                log.error("process %d does not start (%s): next try in %.0f s", member.number, error, self.rest_seconds)
+                await asyncio.sleep(self.rest_seconds)
+            else:
+                self.replacements += 1
+                return
 
     async def note_state(self, member: Member, state: State) -> None:
         """Note what a process says of itself; one that takes another's place joins once it is ready."""
@@ -267,6 +276,11 @@ class Supervisor:
         return render_families(merge_families([live, self.departed]) | describe_processes(ready, self.replacements))
 
 
+def lengthen_rest(seconds: float) -> float:
+    """The seconds to rest after a rest that was too short."""
+    return min(max(1.0, 2 * seconds), MAX_REST_SECONDS)
+
+
 def start_fork_server() -> None:
     """Start what processes are forked from: signals to all must not end it, or all would seem to have ended."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in GROUP_SIGNALS}  # which it inherits
@@ -275,13 +289,6 @@ def start_fork_server() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def make_member_settings(settings: Settings, number: int) -> Settings:
-    """The settings of one process: its share of the threads, and a folder of its own for contexts that are kept."""
-    threads = settings.threads or max(1, count_available_threads() // settings.processes)
-    folder = None if settings.keep_contexts is None else settings.keep_contexts / str(number)
-    return settings.model_copy(update={"threads": threads, "keep_contexts": folder})
 
 
 def describe_processes(ready: int, replacements: int) -> Families:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+from shortlist.fleet.processes import supervisor as supervisor_module
 from shortlist.fleet.processes.connections import Passage, make_passage
 from shortlist.fleet.processes.member import Member
 from shortlist.fleet.processes.supervisor import Supervisor
@@ -36,3 +38,26 @@ def test_a_server_goes_on_where_a_process_is_killed_before_it_has_begun(tmp_path
         return replaced
 
     assert asyncio.run(run()) == [0]
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), EOFError("unexpected EOF")])
+def test_a_process_that_the_system_does_not_start_is_tried_again(tmp_path, monkeypatch, error):
+    """The server went on with a process less, for ever."""
+    monkeypatch.setattr(supervisor_module, "MAX_REST_SECONDS", 0.01)
+    errors, started = [error], []
+
+    async def run():
+        supervisor = Supervisor(Settings(repository=tmp_path, processes=1), tmp_path)
+        ended = SimpleNamespace(number=3, start_time=0.0, process=SimpleNamespace(exitcode=KILLED))
+
+        async def add_member(number, *, joins_at_once):
+            if errors:
+                raise errors.pop()
+            started.append((number, joins_at_once))
+
+        supervisor.add_member = add_member
+        await asyncio.wait_for(supervisor.replace(ended), 5)
+        return supervisor.replacements
+
+    assert asyncio.run(run()) == 1
+    assert started == [(3, False)]
