@@ -6,8 +6,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from shortlist.bundle.reader import Bundle
-from shortlist.core.filters import UNRESTRICTED, ClassFilter
-from shortlist.core.results import FloatArray, IdArray, PlanResult, empty_result
+from shortlist.core.filters import ClassFilter
+from shortlist.core.results import FloatArray, PlanResult, empty_result
 from shortlist.kernels.dense_rows import CompiledLayer, CompiledRanking, DenseRowAnswers, LayerAnswers
 from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
@@ -61,10 +61,6 @@ class FullPlan(Plan):
         if self.layer is not None:
             return LayerAnswers(self.layer, self.max_k)
         return DenseRowAnswers(self.logits, self.dim, self.classes, self.max_k)
-
-    def compute_log_normalizer(self, contexts: FloatArray, ids: IdArray, logits: FloatArray) -> FloatArray:
-        del ids, logits
-        return self.topk(contexts, 1, UNRESTRICTED).log_normalizer
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         return self.logits(contexts)

@@ -78,12 +78,11 @@ class PreviewPlan(Plan):
         candidates = self.choose_candidates(previews, self.count_candidates(1))
         exact, shifts = self.exact_rows(contexts, candidates), self.shift_tails(contexts)
         normalizers = np.empty(len(contexts), np.float32)
-        for row, found in enumerate(candidates):
-            others = find_others(ids[row], found)
-            scored, scores = (found, ids[row, others]), (exact[row], logits[row, others])
-            normalizers[row] = self.normalize(
-                previews[row], np.concatenate(scored), np.concatenate(scores), shifts[row]
-            )
+        for row, some in enumerate(candidates):
+            others = find_others(ids[row], some)
+            classes = np.concatenate([some, ids[row, others]])
+            scores = np.concatenate([exact[row], logits[row, others]])
+            normalizers[row] = self.normalize(previews[row], classes, scores, shifts[row])
         return normalizers
 
     @staticmethod
@@ -133,9 +132,9 @@ class PreviewPlan(Plan):
         return chunk_rows(self.classes)
 
 
-def find_others(ids: IdArray, found: IdArray) -> Indices:
-    """Where the classes stand in `ids` [m], -1 pads, that are not among the ascending `found` [n]; each once."""
+def find_others(ids: IdArray, candidates: IdArray) -> Indices:
+    """Where the classes stand in `ids` [m], -1 pads, that are not among the ascending `candidates` [n]; each once."""
     distinct, places = np.unique(ids, return_index=True)
-    is_other = found.take(found.searchsorted(distinct), mode="clip") != distinct
+    is_other = candidates.take(candidates.searchsorted(distinct), mode="clip") != distinct
     others: Indices = places[is_other & (distinct >= 0)]
     return others
