@@ -34,6 +34,7 @@ TEXT_DTYPE = np.dtype(np.object_)
 LENGTH_KEY = LENGTH_HEADER.lower()
 MAX_KNOWN_TEXTS = 256
 MAX_KNOWN_TEXT_BYTES = 1024  # of a response's JSON worth remembering
+NO_BYTES = memoryview(b"")
 CONVERTED_DATATYPES = ("BF16", "BOOL")  # whose bytes are no numbers of numpy as they are
 Shapes = tuple[tuple[str, np.dtype[Any], tuple[int, ...], int], ...]  # names, dtypes, shapes, bytes of tensors
 Headers = tuple[tuple[str, str], ...]
@@ -50,7 +51,10 @@ class Numbers(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where outputs are in a response. others: those that are not numbers as they are, with their parts of the body."""
+    """Where outputs are in a response.
+
+    others: those that are not numbers as they are, without their bytes, and where these are in the body.
+    """
 
     numbers: tuple[Numbers, ...]
     others: tuple[tuple[Tensor, slice], ...]
@@ -164,7 +168,7 @@ def parse_layout(text: bytes, size: int) -> Layout:
             dtype = DATATYPES[tensor.datatype]
             numbers.append(Numbers(tensor.name, dtype, tensor.shape, start, start % dtype.itemsize == 0))
         else:
-            others.append((tensor, slice(start, stop)))
+            others.append((tensor if tensor.raw is None else replace(tensor, raw=NO_BYTES), slice(start, stop)))
         start = stop
     parameters = parse_object(content, "parameters", "the response")
     parameters["normalizer"] = str(parameters["normalizer"])
@@ -174,7 +178,7 @@ def parse_layout(text: bytes, size: int) -> Layout:
 def read_other(tensor: Tensor, raw: memoryview) -> Array:
     """An output's texts, or numbers that are not binary or have to be converted; raises BadInput.
 
-    raw: the bytes of this response, where the tensor is binary; its own are those of the response parsed first.
+    raw: its bytes in this response, where the tensor is binary.
     """
     if tensor.raw is None:
         return tensor.to_array("").copy()
