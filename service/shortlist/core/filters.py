@@ -15,6 +15,8 @@ from .arrays import to_id_array
 from .results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray
 from .row_lists import NO_LIST, Lists, RowLists, are_empty, get_row_list, mark_members, take_rows
 
+ID_BYTES = np.dtype(np.int64).itemsize
+
 IdLists = npt.ArrayLike | RowLists | None
 
 
@@ -165,8 +167,8 @@ class Members:
 
     @property
     def nbytes(self) -> int:
-        """The memory that it takes at most: its marks, and a list of at most all classes."""
-        return self.permitted.nbytes * (1 + self.excluded.itemsize)
+        """The memory that it takes at most: its marks, and lists that have all classes together, once they are made."""
+        return self.permitted.nbytes * (1 + ID_BYTES)
 
 
 def restrict_to_members(lists: ClassFilter, members: Members) -> ClassFilter:

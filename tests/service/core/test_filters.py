@@ -53,3 +53,10 @@ def test_what_is_hidden_stays_so_beside_more(first, second):
 def test_a_filter_takes_as_many_bytes_as_its_lists():
     assert ClassFilter().nbytes == 0
     assert ClassFilter(TABLE, np.array([[1, 2]]), np.array([[3]])).nbytes == TABLE.nbytes + 24
+
+
+def test_to_tell_how_much_memory_members_take_makes_none_of_their_lists():
+    """Each set that a head kept held the ids of all classes that are not in it: 18 MB of 2.2 million."""
+    members = Members(np.arange(9) == 3)
+    assert members.nbytes == 9 * (1 + 8)
+    assert set(vars(members)) == {"permitted"}
