@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -132,13 +131,6 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text("".join(sorted(run.model_dump_json() + "\n" for run in runs)), "utf-8")
     partial.rename(path)
-
-
-def read_processor_name() -> str:
-    """The processor's name and its number of cores; what `platform` says where Linux does not name it."""
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor()
 
 
 def read_versions(names: tuple[str, ...]) -> dict[str, str]:

@@ -30,6 +30,7 @@ from shortlist.evaluation.timing import (
     time_call,
     time_calls,
 )
+from shortlist.runtime.processor import read_processor_name
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from benchmarks.common.dense import open_spellings
@@ -40,7 +41,6 @@ from benchmarks.common.runs import (
     Store,
     describe_slowness,
     hash_parts,
-    read_processor_name,
     read_versions,
 )
 from benchmarks.contenders.registry import Contender, Options

@@ -25,12 +25,12 @@ from pathlib import Path
 
 from rich.console import Console
 from shortlist.head import Head
+from shortlist.runtime.processor import read_processor_name
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.inputs.sources import load_contexts
 from shortlist_exporter.inputs.splits import split_held_out
 
 from benchmarks.common.command import make_parser, run_command
-from benchmarks.common.runs import read_processor_name
 from benchmarks.sweep.harness import limit_threads
 
 from .identity import Prompts

@@ -27,9 +27,9 @@ from safetensors.numpy import save_file
 from shortlist.errors import ShortlistError
 from shortlist.head import Head
 from shortlist.kernels.native.library import TARGETS, open_target
+from shortlist.runtime.processor import read_processor_name
 
 from benchmarks.common.command import make_parser, run_command
-from benchmarks.common.runs import read_processor_name
 from benchmarks.datasets.registry import DATASETS, DataSet, Place
 from benchmarks.sweep.heads import PROMISED_HEAD, open_heads
 

@@ -10,6 +10,7 @@ import numpy as np
 from shortlist.evaluation.timing import time_calls
 from shortlist.evaluation.truth import Truth, compute_truth
 from shortlist.head import Head
+from shortlist.runtime.processor import read_processor_name
 from shortlist_models import FullSoftmax
 
 from shortlist_exporter.core.torch_scores import rank_by_module
@@ -17,7 +18,7 @@ from shortlist_exporter.core.types import Cost, FloatArray, Progress, count_rows
 from shortlist_exporter.records.tuning import Promise, SplitFigures
 from shortlist_exporter.verify.quality import TRUE_CLASSES
 
-from .cache import Cache, processor_name
+from .cache import Cache
 from .fits import Fit, Fits
 from .measure import DENSE_CALLS, Answers, compare_times, measure_head
 from .promises import choose_timed_k
@@ -69,7 +70,7 @@ class Bench:
         """A fit at one setting of its swept option on the first `rows` rows of a split; from the cache where it was."""
         promise = self.promise.model_dump(exclude={"precision", "logprob_error", "memory"}, mode="json")
         about = [self.keys[split], min(rows, len(self.rows[split])), promise, sorted(self.promise.precision)]
-        key = self.cache.key("measured", fit.folder.name, setting, about, processor_name())
+        key = self.cache.key("measured", fit.folder.name, setting, about, read_processor_name())
         entry = self.cache.value(key)
         if entry is not None:
             return SplitFigures.model_validate(entry)

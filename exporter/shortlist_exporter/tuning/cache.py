@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -100,9 +99,3 @@ def default_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shortlist" / "tune"
     except RuntimeError:
         raise BadInput("this user has no home folder for the cache: name a folder by --cache") from None
-
-
-def processor_name() -> str:
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines() if Path("/proc/cpuinfo").is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor()

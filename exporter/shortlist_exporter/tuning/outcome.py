@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from shortlist.runtime.processor import read_processor_name
+
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord
 
-from .cache import processor_name
 from .choice import Choice
 from .fits import Fit
 from .promises import describe_promise, describe_shares
@@ -33,7 +34,7 @@ def make_record(
         interrupted=search.interrupted,
         seconds=search.clock.elapsed,
         seed=choice.bench.fits.seed,
-        machine=processor_name(),
+        machine=read_processor_name(),
         sentence=describe_outcome(choice, winner, promise),
     )
 
