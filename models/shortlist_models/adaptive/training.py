@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import LinearLR
 
 from shortlist_models.checkpoint import check_loss, load_checkpoint, name_training, save_checkpoint
 from shortlist_models.progress import Progress, quiet
@@ -48,31 +49,35 @@ def train_head(
     generator = torch.Generator().manual_seed(options.seed)
     optimizer = torch.optim.Adam(module.parameters(), lr=options.learning_rate)
     steps = options.epochs * -(-len(contexts) // options.batch)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
+    schedule = LinearLR(optimizer, 1.0, 0.1, steps)
     parts: dict[str, Any] = {"module": module, "optimizer": optimizer, "schedule": schedule}
     fingerprint = name_head_training(module, contexts, targets, options)
     history = resume_training(load_checkpoint(checkpoint, fingerprint), parts, generator)
     module.train()
     for epoch in range(len(history), options.epochs):
-        total = 0.0
+        total, seen = 0.0, epoch * len(contexts)
         order = torch.randperm(len(contexts), generator=generator)
         with draw_alike(generator):
-            for done, rows in enumerate(torch.split(order, options.batch)):
-                batch_loss = loss(contexts[rows], targets[rows])
-                optimizer.zero_grad()
-                batch_loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                schedule.step()
-                total += float(batch_loss.detach()) * len(rows)
-                seen = epoch * len(order) + done * options.batch + len(rows)
-                progress("training", seen, options.epochs * len(order))
+            for rows in torch.split(order, options.batch):
+                total += len(rows) * take_step(loss(contexts[rows], targets[rows]), optimizer, schedule)
+                seen += len(rows)
+                progress("training", seen, options.epochs * len(contexts))
         check_loss(total, options.learning_rate)
-        history.append(total / len(order))
+        history.append(total / len(contexts))
         states = {name: part.state_dict() for name, part in parts.items()}
         states |= {"generator": generator.get_state(), "history": history, ORIGIN: origin}
         save_checkpoint(checkpoint, fingerprint, states)
     module.eval()
     return history
+
+
+def take_step(loss: Tensor, optimizer: torch.optim.Optimizer, schedule: LinearLR) -> float:
+    """Change the weights by the gradient of a batch's mean `loss`, which is returned as a number."""
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    schedule.step()
+    return float(loss.detach())
 
 
 @contextmanager

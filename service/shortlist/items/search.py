@@ -77,29 +77,29 @@ def search_changed(
 ) -> PlanResult:
     """The k best of a head's classes and of changed items. asked: of how many classes, None for a ban of all hidden.
 
-    Where normalisers are estimates and lists only ban, one native call merges what was found: the same result but for
+    Where normalisers are estimates and lists only ban, one native call merges them: the same result but for
     what rounds, faster.
     """
     base_lists = keep_base_lists(class_filter, changes)
     hides = asked is None and changes.hidden.size
-    found = search(contexts, asked or k, hide_changed(base_lists, changes) if hides else base_lists)
+    base = search(contexts, asked or k, hide_changed(base_lists, changes) if hides else base_lists)
     lists = class_filter.without_marks()  # they know no items that were added
     question = Question(contexts, k, base_lists, lists)
     merge = changes.merge if layer.is_estimate and bans_few(lists) else None
     if merge is None:
-        return merge_found(search, found, question, changes, layer)
-    result = merge(found, contexts, k, lists)
-    left = find_undecided(result, found, layer)
+        return merge_base(search, base, question, changes, layer)
+    result = merge(base, contexts, k, lists)
+    left = find_undecided(result, base, layer)
     if left.size:
-        result.put(left, merge_found(search, found.take(left), question.take(left), changes, layer))
+        result.put(left, merge_base(search, base.take(left), question.take(left), changes, layer))
     return result
 
 
-def find_undecided(merged: PlanResult, found: PlanResult, layer: BaseLayer) -> IdArray:
+def find_undecided(merged: PlanResult, base: PlanResult, layer: BaseLayer) -> IdArray:
     """The rows [n] that a native call left undecided, or of whose estimates too little is left."""
     undecided = merged.scored < 0
     if layer.sum_rest is not None:
-        undecided |= merged.log_normalizer - found.log_normalizer < log(layer.least_share)
+        undecided |= merged.log_normalizer - base.log_normalizer < log(layer.least_share)
     return undecided.nonzero()[0]
 
 
@@ -121,12 +121,10 @@ def bans_few(lists: ClassFilter) -> bool:
     return few and lists.allow is None and lists.forced is None
 
 
-def merge_found(
-    search: Search, found: PlanResult, question: Question, changes: Snapshot, layer: BaseLayer
-) -> PlanResult:
-    """The k best of the classes `found` [B, n], of others where these are too few, and of items."""
+def merge_base(search: Search, base: PlanResult, question: Question, changes: Snapshot, layer: BaseLayer) -> PlanResult:
+    """The k best of the bundle's classes in `base` [B, n], of its others where too few are left, and of items."""
     contexts, k, base_lists, lists = question
-    best, short = drop_changed(found, k, changes)
+    best, short = drop_changed(base, k, changes)
     if len(short) == len(contexts):
         best = search(contexts, k, hide_changed(base_lists, changes))
     elif short.size:
@@ -134,18 +132,18 @@ def merge_found(
     return merge_changed(best, contexts, changes, lists, layer)
 
 
-def drop_changed(found: PlanResult, k: int, changes: Snapshot) -> tuple[PlanResult, IdArray]:
-    """The k best of those `found` [B, m] that were not changed; and the rows [n] of which too few are left."""
-    kept = ~changes.mark_hidden(found.ids) | (found.ids < 0)
+def drop_changed(base: PlanResult, k: int, changes: Snapshot) -> tuple[PlanResult, IdArray]:
+    """The k best classes in `base` [B, m] that were not changed; and the rows [n] of which too few are left."""
+    kept = ~changes.mark_hidden(base.ids) | (base.ids < 0)
     if len(kept) == 1:  # at a third of the time
         places = kept[0].nonzero()[0][:k]
-        ids, logits = found.ids[:, places], found.logits[:, places]
+        ids, logits = base.ids[:, places], base.logits[:, places]
         short = np.arange(int(places.size < k))
     else:
         order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
-        ids, logits = np.take_along_axis(found.ids, order, axis=1), np.take_along_axis(found.logits, order, axis=1)
+        ids, logits = np.take_along_axis(base.ids, order, axis=1), np.take_along_axis(base.logits, order, axis=1)
         short = (kept.sum(axis=1) < k).nonzero()[0]
-    return PlanResult(ids, logits, found.log_normalizer, found.scored, risk=found.risk), short
+    return PlanResult(ids, logits, base.log_normalizer, base.scored, risk=base.risk), short
 
 
 def keep_base_lists(class_filter: ClassFilter, changes: Snapshot) -> ClassFilter:

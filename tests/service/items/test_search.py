@@ -83,10 +83,8 @@ def test_native_merges_equal_those_by_all_logits(many_items, monkeypatch, k, hid
 def test_native_merges_leave_rows_that_they_cannot_decide(many_items, monkeypatch):
     """The hundred best classes of one row are removed, so that too few of those found are left."""
     rows, calls = grouped.promise_contexts.contexts[:40], []
-    merge_found = search.merge_found
-    monkeypatch.setattr(
-        search, "merge_found", lambda *given: calls.append(len(given[2].contexts)) or merge_found(*given)
-    )
+    merge_base = search.merge_base
+    monkeypatch.setattr(search, "merge_base", lambda *given: calls.append(len(given[2].contexts)) or merge_base(*given))
     gone = many_items.topk(rows[:1], 100, allow=np.arange(grouped.PROMISE_CLASSES)).ids[0].tolist()
     batch = ItemBatch.make([], np.empty((0, 0), np.float32), gone)
     many_items.items.apply(many_items.items.position + 1, [batch])

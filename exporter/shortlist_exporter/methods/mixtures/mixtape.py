@@ -90,7 +90,7 @@ class MixtapeMethod(TrainedMethod):
             )
         check_rare(module)
         result = train_module(module, module, ranked, method_options, seed, progress)
-        return make_fitted(module, dense, ranked.contexts, method_options, result, seed)
+        return make_fitted(module, ranked.contexts, method_options, result, seed)
 
     def restore(self, dense: Dense, state: dict[str, Tensor], examples: Contexts, options: dict[str, str]) -> Fitted:
         """Restore from the state dict of a `Mixtape`."""
@@ -99,7 +99,7 @@ class MixtapeMethod(TrainedMethod):
             module = Mixtape.from_state(state)
         check_layer_shape((module.classes, module.dim), dense)
         check_rare(module)
-        return make_fitted(module, dense, torch.from_numpy(examples.contexts), method_options, {}, 0)
+        return make_fitted(module, torch.from_numpy(examples.contexts), method_options, {}, 0)
 
     def write_graphs(self, fitted: Fitted, dense: Dense, folder: Path) -> GraphFiles:
         """The mixture's own graphs, and those of the search, in a folder of their own: dense has a bias, too."""
@@ -147,9 +147,7 @@ def compute_means(module: Mixtape, contexts: Tensor) -> FloatArray:
     return np.ascontiguousarray(torch.cat(parts).numpy())
 
 
-def make_fitted(
-    module: Mixtape, dense: Dense, contexts: Tensor, options: MixtapeOptions, fit: dict[str, Any], seed: int
-) -> Fitted:
+def make_fitted(module: Mixtape, contexts: Tensor, options: MixtapeOptions, fit: dict[str, Any], seed: int) -> Fitted:
     """The fitted head: the search among the rare classes, fitted to the vectors that they are scored by."""
     step = max(1, len(contexts) // SEARCH_FIT_ROWS)
     given = options.model_dump(include=set(SEARCH_OPTIONS), exclude_none=True)
