@@ -79,7 +79,7 @@ class FullSettings(PlanSettings):
 
 
 class PreviewSettings(PlanSettings):
-    """Plan `preview`."""
+    """Plan `preview`: a cheap pass over all classes, of which the best are scored exactly."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("full_view",)
 
@@ -120,7 +120,7 @@ class ScreenSettings(PlanSettings):
 
 
 class GatedSettings(PlanSettings):
-    """Plan `gated`."""
+    """Plan `gated`: a gate picks one expert for each row, whose classes alone are scored."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("full_view", "previews")
     of_previews: ClassVar[tuple[str, ...]] = ("full_view", "previews")
@@ -130,7 +130,7 @@ class GatedSettings(PlanSettings):
 
 
 class CascadeSettings(PlanSettings):
-    """Plan `cascade`."""
+    """Plan `cascade`: previews of common classes, for some rows of rare ones; the best by int8 rows, then exactly."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("candidates", "full_view", "margin")
 
@@ -149,7 +149,11 @@ class CascadeSettings(PlanSettings):
 
 
 class GroupedSettings(PlanSettings):
-    """Plan `grouped`."""
+    """Plan `grouped`: each stage hands its best classes on, from groups to previews, int8 rows and exact scores.
+
+    The counts are those of a row's first look; further ones, which `promise` and lists ask for, go further by factors
+    of their own (`kernels.grouped.effort`).
+    """
 
     adjustable: ClassVar[tuple[str, ...]] = ("opened", "previewed", "candidates", "full_view", "promise")
     fitted: ClassVar[tuple[str, ...]] = ("opened", "candidates", "full_view")  # counts whose misses efforts estimate
@@ -179,7 +183,7 @@ class GroupedSettings(PlanSettings):
     opened_per_k: Count = Field(
         default=250, description="classes that a first look opens for each of over ten asked for, if these are more"
     )
-    candidates_per_k: Count = Field(default=10, description="candidates that it has more for each of these")
+    candidates_per_k: Count = Field(default=10, description="candidates that it has more for each of those")
     opened_per_depth: Count = Field(
         default=MOST_OPENED_PER_DEPTH,
         description="classes that a later look opens for each banned class in front of a row's best",
@@ -189,7 +193,8 @@ class GroupedSettings(PlanSettings):
         description="banned classes in front of a row's best, over which it is answered exactly",
     )
     most_bans: CountOrNone | None = Field(
-        default=None, description="bans over which it is, wherever they are; 0: where it has any lists; None: never so"
+        default=None,
+        description="bans, be they where they will, over which a row is answered exactly; 0: any lists; None: never",
     )
 
     @field_validator("effort", "wide_effort", "list_effort", "ban_effort", "wide_ban_effort", mode="before")
@@ -242,7 +247,7 @@ class GroupedSettings(PlanSettings):
 
 
 class AdaptiveSettings(PlanSettings):
-    """Plan `adaptive`."""
+    """Plan `adaptive`: frequent classes are scored at once, tails of the others only where they may hold an answer."""
 
     adjustable: ClassVar[tuple[str, ...]] = ("previews",)
     of_previews: ClassVar[tuple[str, ...]] = ("previews",)

@@ -109,7 +109,7 @@ class LiveHead(Head):
         return overlay_logits(super().compute_logits(plan, contexts, own), contexts, classes, changes)
 
     def score_rows(self, plan: Plan, contexts: FloatArray, ids: IdArray, start: int) -> FloatArray:
-        """As `Head.score_rows`."""
+        """As `Head.score_rows`; -inf for items that were removed, whose share the normaliser lacks."""
         changes = self.items.read()
         if changes is None:
             return super().score_rows(plan, contexts, ids, start)
