@@ -48,7 +48,10 @@ class Process:
         *,
         pauses: bool = True,
     ) -> None:
-        """Start `command`, which listens on `port`, on the servers' core; it prints to `logs`/<name>.log."""
+        """Start `command`, which listens on `port`, on the servers' core; it prints to `logs`/<name>.log.
+
+        env: variables besides this process' own. pauses: whether it bears to be stopped for a while, see `pause`.
+        """
         logs.mkdir(parents=True, exist_ok=True)
         self.pauses = pauses
         self.name, self.log, self.url = name, logs / f"{name}.log", f"http://127.0.0.1:{port}"

@@ -134,4 +134,5 @@ def write_runs(path: Path, runs: Sequence[Run]) -> None:
 
 
 def read_versions(names: tuple[str, ...]) -> dict[str, str]:
+    """The installed versions of packages by name."""
     return {name: metadata.version(name) for name in names}

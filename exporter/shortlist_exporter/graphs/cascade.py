@@ -41,12 +41,14 @@ def write_graphs(folder: Path, dense: Dense, module: CascadeSoftmax) -> GraphFil
 
 
 def write_screen(folder: Path, module: CascadeSoftmax) -> str:
+    """Write screen.onnx: `context` [B, d] -> what `list_screen_outputs` names."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     return graph.save("screen", [make_context_input(module)], list_screen_outputs(module)).name
 
 
 def write_screen_and_common(folder: Path, module: CascadeSoftmax) -> str:
+    """Write fused.onnx: screen.onnx and common.onnx in one call, with the `previews` [B, common] of the latter."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     add_block(graph, module, "common", 0, module.common)
@@ -55,6 +57,7 @@ def write_screen_and_common(folder: Path, module: CascadeSoftmax) -> str:
 
 
 def write_block(folder: Path, module: CascadeSoftmax, name: str, start: int, end: int) -> str:
+    """Write a graph of the classes at positions `start` to `end` - 1: a projected context -> `previews` [B, n]."""
     graph = GraphBuilder(folder)
     add_block(graph, module, name, start, end)
     return graph.save(name, list_integer_values(module), [make_value("previews", FLOAT, ["B", end - start])]).name
@@ -149,6 +152,7 @@ def add_int8_products(graph: GraphBuilder, module: ThreeStageSoftmax) -> str:
 
 
 def make_context_input(module: ThreeStageSoftmax) -> onnx.ValueInfoProto:
+    """The input `context` [B, d] float32."""
     return make_value("context", FLOAT, ["B", module.projection.shape[0]])
 
 
@@ -158,4 +162,5 @@ def list_integer_values(module: ThreeStageSoftmax) -> list[onnx.ValueInfoProto]:
 
 
 def list_screen_outputs(module: CascadeSoftmax) -> list[onnx.ValueInfoProto]:
+    """The projected context, `reach` [B], what a rare class may reach, and `tail` [B], the log-sum of the rest."""
     return [*list_integer_values(module), make_value("reach", FLOAT, ["B"]), make_value("tail", FLOAT, ["B"])]

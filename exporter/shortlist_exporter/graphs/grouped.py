@@ -56,6 +56,7 @@ def shift_codes(module: ThreeStageSoftmax) -> npt.NDArray[np.uint8]:
 
 
 def write_screen_and_previews(folder: Path, module: GroupedSoftmax) -> str:
+    """Write fused.onnx: `context` [B, d] -> scores of the groups, a guess of the tail, coarse and whole previews."""
     graph = GraphBuilder(folder)
     add_screen(graph, module)
     add_previews(graph, module)

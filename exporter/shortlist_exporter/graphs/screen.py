@@ -117,6 +117,7 @@ def add_one(graph: GraphBuilder, dense: Dense) -> str:
 
 
 def write_screen(folder: Path, module: ScreenedSoftmax) -> str:
+    """Write screen.onnx: `context` [B, d] -> `scores` [B, r] of the clusters."""
     graph = GraphBuilder(folder)
     graph.node("MatMul", ["context", graph.tensor("screen", module.vectors.numpy().T)], "scores")
     clusters, dim = module.vectors.shape
@@ -154,6 +155,7 @@ def write_cluster(folder: Path, name: str, layer: Dense, start: int) -> str:
 
 
 def list_cluster_outputs(classes: int | str) -> list[Any]:
+    """What graphs of clusters give: `logits` [B, n] of all classes, the k best of these, and their log-sum [B]."""
     return [
         make_value("logits", TensorProto.FLOAT, ["B", classes]),
         make_value("top_logits", TensorProto.FLOAT, ["B", "k"]),

@@ -60,10 +60,12 @@ class Cuts:
 
     @property
     def gain(self) -> float:
+        """How many times as fast as the full softmax it is predicted to be."""
         return self.full / self.seconds
 
     @property
     def pays(self) -> bool:
+        """Whether that is worth a head of its own: `MIN_GAIN` times as fast, at least."""
         return bool(self.cutoffs) and self.gain >= MIN_GAIN
 
     def sentence(self) -> str:

@@ -31,6 +31,7 @@ class Growth:
             self.step_by_accuracy(accuracy)
 
     def step_by_accuracy(self, accuracy: float) -> None:
+        """Grow while the accuracy is within `tolerance` of the best; else go one step back, and stop there."""
         if accuracy < self.best - self.tolerance:
             self.stopped = True
             self.value /= self.factor
@@ -38,4 +39,5 @@ class Growth:
             self.grow()
 
     def grow(self) -> None:
+        """Multiply the coefficient by the factor; from 0 begin with `start`."""
         self.value = self.value * self.factor if self.value else self.start

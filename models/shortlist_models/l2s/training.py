@@ -148,6 +148,7 @@ class Run:
             self.screen.history, self.rounds_done = list(state["history"]), state["done"]
 
     def state(self) -> dict[str, Any]:
+        """All that `start` takes up, as a checkpoint holds it."""
         return {
             "done": self.rounds_done,
             "vectors": self.screen.vectors,

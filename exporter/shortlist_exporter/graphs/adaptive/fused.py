@@ -92,6 +92,7 @@ def append_branch(graph: GraphBuilder, tail: Tail, number: int, outputs: list[st
 
 
 def list_branch_outputs(name: str, suffix: str) -> list[Any]:
+    """What both branches of a tail give: logits and ids [1, k] of the best classes so far."""
     return [
         make_value(f"{name}_{what}{suffix}", kind, [1, "k"]) for what, kind in zip(TOP_NAMES, TOP_TYPES, strict=True)
     ]

@@ -160,6 +160,7 @@ def add_merge(graph: GraphBuilder, name: str, suffix: str = "", *, may_be_few: b
 
 
 def save_head(graph: GraphBuilder, dim: int, head_classes: int, tails: int) -> str:
+    """Save head.onnx, whose nodes `graph` has: logits, the k best, and the logits of the clusters [B, tails]."""
     inputs = [make_value("context", TensorProto.FLOAT, ["B", dim]), make_value("k", TensorProto.INT64, [1])]
     outputs = [
         make_value("logits", TensorProto.FLOAT, ["B", head_classes]),
@@ -170,6 +171,7 @@ def save_head(graph: GraphBuilder, dim: int, head_classes: int, tails: int) -> s
 
 
 def list_top_values(name: str, rows: int | str, columns: str) -> list[Any]:
+    """Logits and ids [rows, columns] of the best classes, called `<name>_logits` and `<name>_ids`."""
     return [
         make_value(f"{name}_{what}", kind, [rows, columns]) for what, kind in zip(TOP_NAMES, TOP_TYPES, strict=True)
     ]

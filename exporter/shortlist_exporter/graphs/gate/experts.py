@@ -86,6 +86,7 @@ def split_by_expert(parameter: Any, module: DSSoftmax) -> list[FloatArray]:
 
 
 def write_gate(folder: Path, module: DSSoftmax) -> str:
+    """Write gate.onnx: `context` [B, d] -> `scores` [B, K], normalised over the experts."""
     graph = GraphBuilder(folder)
     add_gate(graph, module)
     dim, experts = module.gate.shape[1], module.experts
@@ -105,11 +106,13 @@ def write_expert(folder: Path, name: str, shape: tuple[int, int], start: int) ->
 
 
 def list_expert_inputs(dim: int) -> list[Any]:
+    """What graphs of experts take: `context` [B, d], `scale` [B, 1], the gate's score, and `k` [1]."""
     scale = make_value("scale", TensorProto.FLOAT, ["B", 1])
     return [make_value("context", TensorProto.FLOAT, ["B", dim]), scale, make_value("k", TensorProto.INT64, [1])]
 
 
 def list_best_outputs() -> list[Any]:
+    """The k best classes of an expert, as places in it, and the log-sum of all of them."""
     return [make_value(name, kind, shape) for name, kind, shape in EXPERT_OUTPUTS]
 
 

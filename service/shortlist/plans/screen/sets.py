@@ -46,6 +46,8 @@ class CandidateSets:
 
 
 def cache_unions(sets: list[IdArray]) -> Callable[[tuple[int, ...]], Union]:
+    """What unites the sets of given numbers; the latest unions are kept."""
+
     @lru_cache(maxsize=UNION_CACHE_ENTRIES)
     def unite(numbers: tuple[int, ...]) -> Union:
         return Union(*np.unique(np.concatenate([sets[number] for number in numbers]), return_index=True))
@@ -54,6 +56,8 @@ def cache_unions(sets: list[IdArray]) -> Callable[[tuple[int, ...]], Union]:
 
 
 def cache_masks(sets: list[IdArray]) -> Callable[[int, int], Mask]:
+    """What says which ids of the second of two sets are not in the first; the latest masks are kept."""
+
     @lru_cache(maxsize=PAIR_CACHE_ENTRIES)
     def mask_new(first: int, second: int) -> Mask:
         return np.isin(sets[second], sets[first], assume_unique=True, invert=True)

@@ -235,6 +235,7 @@ def encode_beam_step(manifest: Manifest, step: BeamStep) -> EncodedResponse:
 
 
 def encode_scores(manifest: Manifest, scores: Scores) -> EncodedResponse:
+    """The response to a request to /v1/score; -inf is null."""
     return encode_json(
         {
             "model": manifest.name,
