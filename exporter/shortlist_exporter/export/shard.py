@@ -10,7 +10,7 @@ from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names, make_path, 
 from shortlist.bundle.manifest import Manifest
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, VersionExists
 from shortlist.fleet.shards.ranges import ClassRange, cut_classes
 from shortlist.fleet.shards.shard_list import SHARDS_FILE, ShardEntry, ShardList
 
@@ -34,15 +34,18 @@ def export_shards(
     """Cut a bundle and write `out`/<name>-<i>-of-<n>/<version>, `out`/shards.json and named sets; returns manifests.
 
     contexts: to fit on; by default the rows that the bundle carries for its canary. progress: gets (stage, done, total)
-    of each shard's export. Raises BadInput where the head is its own reference, and as `export` does.
+    of each shard's export. Raises BadInput where the head is its own reference, VersionExists before anything is fitted
+    where a cut that did not end left shards, and as `export` does.
     """
     check_cut(bundle, out)
     dense, request = load_like_layer(bundle), make_like_request(bundle)
+    parts = cut_classes(dense.classes, shards)
+    places = [f"{bundle.manifest.name}-{number}-of-{shards}/{bundle.manifest.version}" for number in range(shards)]
+    check_places(out, places)
     sample = contexts or Contexts(bundle.tensors(CALIBRATION_FILE)["contexts"].astype(np.float32))
     sample = normalize_contexts(sample) if request.cosine else sample
     entries, manifests = [], []
-    for number, part in enumerate(cut_classes(dense.classes, shards)):
-        place = f"{bundle.manifest.name}-{number}-of-{shards}/{bundle.manifest.version}"
+    for number, (part, place) in enumerate(zip(parts, places, strict=True)):
         layer = cut_layer(dense, part)
         part_request = replace(cut_request(request, part, layer.real_classes), threads=threads)
         manifests.append(export(layer, sample, out / place, part_request, name_stages(progress, number, shards)))
@@ -58,7 +61,7 @@ def name_stages(progress: Progress, number: int, shards: int) -> Progress:
 
 
 def check_cut(bundle: Bundle, out: Path) -> None:
-    """Raise BadInput where a bundle cannot be cut, or something lies at `out`."""
+    """Raise BadInput where a bundle cannot be cut, or `out` has a shards.json."""
     manifest = bundle.manifest
     if manifest.reference != "dense":
         raise BadInput(
@@ -67,6 +70,13 @@ def check_cut(bundle: Bundle, out: Path) -> None:
         )
     if (out / SHARDS_FILE).exists():
         raise BadInput(f"{out / SHARDS_FILE} is there already: give another folder with --out")
+
+
+def check_places(out: Path, places: list[str]) -> None:
+    """Raise VersionExists where a shard's folder is there: else the export of the shards before it would be in vain."""
+    for folder in (out / place for place in places):
+        if folder.exists():
+            raise VersionExists(f"{folder} is of a cut that did not end: delete it, or give another folder with --out")
 
 
 def cut_layer(dense: Dense, part: ClassRange) -> Dense:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from shortlist.bundle.class_sets import SETS_FOLDER, list_set_names
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, VersionExists
 from shortlist.fleet.shards.ranges import ClassRange
 from shortlist.fleet.shards.sharded_head import ShardedHead
 from shortlist_exporter.export.shard import cut_layer, export_shards
@@ -72,6 +72,15 @@ def test_heads_that_are_their_own_reference_are_refused(tmp_path):
     head = adaptive.make(tmp_path, method, options)
     with pytest.raises(BadInput, match="all classes together"):
         export_shards(Bundle(head.folder), 2, tmp_path / "shards")
+
+
+def test_shards_of_a_cut_that_did_not_end_are_named_before_anything_is_fitted(tmp_path):
+    whole = make_head(tmp_path, make_dense(), method="full", options={})
+    left = tmp_path / "shards" / f"{Bundle(whole.folder).manifest.name}-1-of-2" / "1"
+    left.mkdir(parents=True)
+    with pytest.raises(VersionExists, match="did not end"):
+        export_shards(Bundle(whole.folder), 2, tmp_path / "shards", threads=1)
+    assert list((tmp_path / "shards").iterdir()) == [left.parent]
 
 
 @pytest.mark.slow
