@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.arrays import to_float_array, to_id_array, to_numpy
+from shortlist.core.arrays import NUMBER_KINDS, to_float_array, to_id_array, to_numpy
 from shortlist.core.bias import BiasLike, parse_bias
-from shortlist.core.checks import parse_whole_number
+from shortlist.core.checks import parse_whole_number, show
 from shortlist.core.draws.sampling import TEMPERATURE_HINT, are_temperatures
 from shortlist.core.filters import check_list_rows
 from shortlist.core.queries import BeamQuery
-from shortlist.core.results import BoolArray, DoubleArray, IdArray
+from shortlist.core.results import NO_CLASS, BoolArray, DoubleArray, IdArray
 from shortlist.core.row_lists import Lists, RowLists
 from shortlist.errors import BadInput
 
@@ -101,11 +101,40 @@ def parse_ids(what: str, values: Any) -> IdArray:
     return ids
 
 
+def parse_sequences(what: str, sequences: Any) -> list[list[int]]:
+    """Lists of ids, each without the -1 that pads it in an array; raises BadInput."""
+    if not hasattr(sequences, "__iter__"):
+        raise BadInput(f"{what} is {show(sequences)}: give a list of lists of ids")
+    return [parse_sequence(what, each) for each in sequences]
+
+
+def parse_sequence(what: str, sequence: Any) -> list[int]:
+    """One of these lists; raises BadInput."""
+    if isinstance(sequence, str) or not hasattr(sequence, "__len__"):
+        raise BadInput(f"{what} holds {show(sequence)} in place of a list of ids: give a list of such lists")
+    ids = parse_ids(what, sequence)
+    if (ids < NO_CLASS).any():
+        raise BadInput(f"{what} holds id {ids.min()}: give ids from 0; -1 pads")
+    tokens: list[int] = ids[ids != NO_CLASS].tolist()
+    return tokens
+
+
+def parse_number(what: str, value: Any) -> float:
+    """One number, also of numpy or torch, as a float; raises BadInput."""
+    try:
+        number = to_numpy(value)
+    except (TypeError, ValueError):
+        number = np.empty(0)
+    if number.ndim or number.dtype.kind not in NUMBER_KINDS:
+        raise BadInput(f"{what} is {show(value)}: give one number")
+    return float(number)
+
+
 def parse_doubles(what: str, values: Any) -> DoubleArray:
     """A flat list of numbers as [m] float64; raises BadInput."""
     try:
         numbers = to_numpy(values)
-        if numbers.size and numbers.dtype.kind not in "fiu":
+        if numbers.size and numbers.dtype.kind not in NUMBER_KINDS:
             raise TypeError
     except (TypeError, ValueError):
         raise BadInput(f"{what} must be a flat list of numbers") from None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shortlist.core.bias import parse_key, parse_weights
 from shortlist.core.filters import check_list_rows
 from shortlist.core.results import NO_CLASS, FloatArray, IdArray
 from shortlist.errors import BadInput
@@ -59,11 +60,12 @@ def weigh_seen_ids(ids: IdArray, logprobs: FloatArray, penalty: float) -> list[d
 
 def list_biases(bias: Any, rows: int) -> Sequence[Mapping[int, float]]:
     """A bias of all rows, or of each, as one map a row; raises BadInput."""
-    maps = [bias] * rows if isinstance(bias, Mapping) else bias
+    maps = [bias] if isinstance(bias, Mapping) else bias
     if not isinstance(maps, list | tuple) or not all(isinstance(each, Mapping) for each in maps):
         raise BadInput("bias must map ids to weights, for all rows or one map a row, beside a repetition penalty")
     check_list_rows("bias", maps, rows)
-    return maps * rows if len(maps) == 1 else maps
+    parsed = [dict(zip(map(parse_key, each), parse_weights([*each.values()]).tolist(), strict=True)) for each in maps]
+    return parsed * rows if len(parsed) == 1 else parsed
 
 
 def add_biases(rows: Sequence[Mapping[int, float]], more: Sequence[Mapping[int, float]]) -> list[dict[int, float]]:

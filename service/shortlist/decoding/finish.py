@@ -10,6 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from shortlist.core.checks import show
+from shortlist.errors import BadInput
+
+from .arguments import parse_number
+
+MAX_LENGTH_PENALTY = 10  # of any length that a search may have, this power is a float
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -31,6 +38,12 @@ class Progress:
     rises: bool
 
 
+def check_length_penalty(penalty: float) -> None:
+    """Raise BadInput at what is no exponent of a length."""
+    if not abs(parse_number("length_penalty", penalty)) <= MAX_LENGTH_PENALTY:
+        raise BadInput(f"length_penalty is {penalty}: give a number from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}")
+
+
 def divide_by_length(total: float, length: int, penalty: float) -> float:
     """`total` by length ** penalty."""
     return total / math.pow(length, penalty)
@@ -41,6 +54,9 @@ class NoneBetter:
     """Stop when no hypothesis that could still come would be among those asked for; the length counts the end."""
 
     length_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_length_penalty(self.length_penalty)
 
     def score(self, total: float, tokens: int, *, ended: bool) -> float:
         """The score of a hypothesis of so many tokens, the end apart."""
@@ -66,6 +82,11 @@ class CTranslate2:
     length_penalty: float = 1.0
     patience: float = 1.0
 
+    def __post_init__(self) -> None:
+        check_length_penalty(self.length_penalty)
+        if not 0 < parse_number("patience", self.patience) < math.inf:
+            raise BadInput(f"patience is {self.patience}: give a number over 0")
+
     def score(self, total: float, tokens: int, *, ended: bool) -> float:
         """The score of a hypothesis of so many tokens, the end apart."""
         return divide_by_length(total, tokens + ended, self.length_penalty)
@@ -87,6 +108,11 @@ class HuggingFace:
 
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+
+    def __post_init__(self) -> None:
+        check_length_penalty(self.length_penalty)
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise BadInput(f"early_stopping is {show(self.early_stopping)}: give True, False or 'never'")
 
     def score(self, total: float, tokens: int, *, ended: bool) -> float:
         """The score of a hypothesis of so many tokens, the end apart."""

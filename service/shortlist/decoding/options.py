@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from shortlist.core.checks import parse_whole_number
+from shortlist.core.checks import parse_whole_number, show
 from shortlist.core.results import IdArray
 from shortlist.errors import BadInput
 
-from .arguments import parse_count, parse_ids
+from .arguments import parse_count, parse_ids, parse_number, parse_sequences
 from .finish import Finish, NoneBetter
 
 # sentences [R], and the tokens of each row behind its start [R, t] -> lists for those rows, as a beam step takes them
@@ -36,7 +36,7 @@ class SearchOptions:
     max_length: int = 256
     min_length: int = 0
     finish: Finish = field(default_factory=NoneBetter)
-    prefixes: Sequence[Sequence[int]] | None = None
+    prefixes: list[list[int]] | None = None
     allow: Any = None
     ban: Any = None
     bias: Mapping[int, float] | ChooseLists | None = None
@@ -78,4 +78,28 @@ def make_options(values: Mapping[str, Any]) -> SearchOptions:
     unknown = next((name for name in values if name not in known), None)
     if unknown is not None:
         raise BadInput(f"beam_search has no option '{unknown}': known are {', '.join(known)}")
-    return SearchOptions(**{**values, "eos": parse_ids("eos", values.get("eos", ())).tolist()})
+    parsers = {name: PARSERS[name] for name in values if name in PARSERS}
+    return SearchOptions(**{**values, **{name: parse(name, values[name]) for name, parse in parsers.items()}})
+
+
+def parse_prefixes(what: str, prefixes: Any) -> list[list[int]] | None:
+    """The prefixes of all sentences, None where there are none; raises BadInput."""
+    return None if prefixes is None else parse_sequences(what, prefixes)
+
+
+def parse_finish(what: str, rule: Any) -> Finish:
+    """The rule itself; raises BadInput at what is none, as the name of one."""
+    if not hasattr(type(rule), "is_done"):
+        raise BadInput(f"{what} is {show(rule)}: give a rule of shortlist.decoding.finish, as NoneBetter()")
+    checked: Finish = rule
+    return checked
+
+
+PARSERS: dict[str, Callable[[str, Any], Any]] = {
+    "eos": lambda what, ids: parse_ids(what, ids).tolist(),
+    "finish": parse_finish,
+    "prefixes": parse_prefixes,
+    "suppressed": parse_sequences,
+    "repetition_penalty": parse_number,
+    "temperature": parse_number,
+}

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from shortlist.core.checks import show
 from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput
@@ -74,6 +75,10 @@ async def beam_search_async(
     **options: Any,
 ) -> list[list[Hypothesis]]:
     """`beam_search` over an `AsyncClient`; `step` may be a coroutine function."""
+    if isinstance(client, Head) or not hasattr(client, "beam_step"):
+        raise BadInput(
+            f"beam_search_async asks an AsyncClient, no {type(client).__name__}: search a head by beam_search"
+        )
     source = ClientSource(client, model, version)
     calls = search(state, starts, make_options(options), origins)
     try:
@@ -116,6 +121,10 @@ def choose_source(head: Head | BeamClient, model: str | None, version: int | Non
     """What answers the calls; raises BadInput where a client is not told which model to ask."""
     if isinstance(head, Head):
         return HeadSource(head)
+    if not hasattr(head, "beam_step"):
+        raise BadInput(f"head is {show(head)}: give what shortlist.load returns, or a Client")
+    if inspect.iscoroutinefunction(head.beam_step):
+        raise BadInput("an AsyncClient's answers are to be awaited: search by beam_search_async, or over a Client")
     if model is None:
         raise BadInput("a client needs the name of the model to ask: give model")
     return ClientSource(head, model, version)

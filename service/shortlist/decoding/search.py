@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.bundle.names import has_names
+from shortlist.core.arrays import Array, to_float_array
 from shortlist.core.queries import BeamStep
 from shortlist.core.results import DoubleArray, FloatArray, IdArray
 from shortlist.core.row_lists import NamedLists, get_row_list
@@ -64,14 +65,13 @@ def search(state: Any, starts: Any, options: SearchOptions, origins: Any = None)
     rows = np.arange(first.size) if origins is None else parse_ids("origins", origins)
     if rows.size != first.size:
         raise BadInput(f"origins are {rows.size} for {first.size} sentences: give one each")
-    prefixes = [[]] * first.size if options.prefixes is None else [[*map(int, each)] for each in options.prefixes]
-    sentences = make_sentences(prefixes, rows)
+    sentences = make_sentences(options.prefixes or [[]] * first.size, rows)
     going, width = sentences, 1
     while going:
         beams = [beam for sentence in going for beam in pad_beams(sentence, width)]
         tokens = np.array([beam.tokens[-1] if beam.tokens else first[i // width] for i, beam in enumerate(beams)])
-        contexts, state = yield StepCall(state, tokens, np.array([beam.row for beam in beams]))
-        check_rows(contexts, len(beams))
+        answer = yield StepCall(state, tokens, np.array([beam.row for beam in beams]))
+        contexts, state = read_answer(answer, len(beams))
         yield from advance(going, width, contexts, options)
         going = [sentence for sentence in going if not sentence.is_done(options)]
         width = max((len(sentence.beams) for sentence in going), default=1)
@@ -83,10 +83,16 @@ def pad_beams(sentence: Sentence, width: int) -> list[Beam]:
     return [*sentence.beams, *[sentence.beams[0]] * (width - len(sentence.beams))]
 
 
-def check_rows(contexts: Any, rows: int) -> None:
-    """Raise BadInput unless the decoder gave a context for every token."""
+def read_answer(answer: Any, rows: int) -> tuple[Array, Any]:
+    """The contexts [rows, d] and the state that the decoder gave; raises BadInput unless there is one a token."""
+    if not isinstance(answer, tuple | list) or len(answer) != 2:
+        given = type(answer).__name__
+        hint = ", or await it by beam_search_async" if given == "coroutine" else ""
+        raise BadInput(f"step gave no pair but {given}: return the contexts [R, d] and the next state{hint}")
+    contexts, state = to_float_array("contexts", answer[0]), answer[1]
     if len(contexts) != rows:
         raise BadInput(f"step gave {len(contexts)} contexts for {rows} tokens: give one each, in their order")
+    return contexts, state
 
 
 def advance(going: list[Sentence], width: int, contexts: Any, options: SearchOptions) -> Calls:
