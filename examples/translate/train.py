@@ -32,7 +32,8 @@ MAX_GRADIENT_NORM = 1.0
 class Plan:
     """How long and how fast to train.
 
-    rows: pairs in a batch. rate: the highest, after `warm_up` steps; it falls to zero at the last step.
+    rows: pairs in a batch. rate: the highest, after `warm_up` steps, or a quarter of fewer than four times as many; it
+    falls to zero at the last step.
     """
 
     epochs: int = 9
@@ -41,6 +42,11 @@ class Plan:
     warm_up: int = 800
     checkpoint_steps: int = 200
     seed: int = 0
+
+    def choose_rate(self, done: int, total: int) -> float:
+        """The rate of the step after `done` of `total` steps."""
+        warm_up = min(self.warm_up, max(1, total // 4))
+        return self.rate * min((done + 1) / warm_up, (total - done) / max(1, total - warm_up))
 
 
 class Trainer:
@@ -111,9 +117,8 @@ class Trainer:
 
     def step(self, pairs: Pairs, batch: list[int]) -> float:
         """One step; returns the loss a word, nats."""
-        total, warm_up = self.count_steps(pairs), self.plan.warm_up
         for group in self.optimiser.param_groups:
-            group["lr"] = self.plan.rate * min((self.steps + 1) / warm_up, (total - self.steps) / (total - warm_up))
+            group["lr"] = self.plan.choose_rate(self.steps, self.count_steps(pairs))
         self.steps += 1
         self.model.train()
         loss = self.measure_loss(pairs, batch)

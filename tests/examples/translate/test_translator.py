@@ -66,6 +66,17 @@ def test_steps_give_the_contexts_of_the_whole_sentence(trainer):
         np.testing.assert_allclose(contexts, whole[:, place], atol=1e-5)
 
 
+def test_rates_rise_and_fall():
+    rates = [PLAN.choose_rate(done, 400) for done in range(400)]
+    assert max(rates) == rates[39] == PLAN.rate
+    assert rates[-1] == pytest.approx(PLAN.rate / 360)
+    for total in (1, 2, 7, 40, 41, 90):  # steps of a run that is shorter than the warm-up, or hardly longer
+        rates = [PLAN.choose_rate(done, total) for done in range(total)]
+        assert min(rates) > 0
+        assert max(rates) == PLAN.rate
+        assert rates == [*sorted(rates[: rates.index(PLAN.rate)]), *sorted(rates[rates.index(PLAN.rate) :])[::-1]]
+
+
 def test_a_stopped_run_goes_on_where_it_was(tmp_path):
     plan = Plan(epochs=2, rows=40, checkpoint_steps=3, warm_up=5)
     whole = Trainer(SHAPE, plan, tmp_path / "whole")
