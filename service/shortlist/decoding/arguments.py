@@ -175,8 +175,8 @@ def parse_flags(what: str, values: Any, rows: int) -> BoolArray:
 
 def parse_temperature(values: Any, rows: int) -> DoubleArray:
     """[1 or rows] numbers in the range that draws have, too; raises BadInput."""
-    single = isinstance(values, int | float | np.generic)
-    numbers = parse_doubles("temperature", [values] if single else values)
+    single = isinstance(values, str) or not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
+    numbers = np.array([parse_number("temperature", values)]) if single else parse_doubles("temperature", values)
     if not single:
         check_length("temperature", numbers, rows)
     wrong = numbers[~are_temperatures(numbers)]

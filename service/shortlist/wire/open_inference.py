@@ -53,6 +53,7 @@ DATATYPE_NAMES = {
     np.dtype(np.float64): "FP64",
     np.dtype(np.bool_): "BOOL",
 }
+LEAST_FLOAT32: np.float32 = np.finfo(np.float32).min  # stands for -inf in JSON, which cannot hold it
 JSON_CODES = {"FP32": FLOAT32_CODE, "FP64": FLOAT64_CODE, "INT64": INT64_CODE, "INT32": INT64_CODE}
 
 

@@ -189,6 +189,7 @@ WRONG = {
         "temperature is 100.5: give numbers from 0.01 to 100",
     ),
     "no number of a temperature": ((ROWS, SCORES), {"temperature": np.nan}, "temperature is nan"),
+    "text for a temperature": ((ROWS, SCORES), {"temperature": "x"}, "temperature is 'x': give one number"),
     "too few temperatures": ((ROWS, SCORES), {"temperature": [1.0]}, "temperature has 1 entries"),
     "a bias of what is no class": ((ROWS, SCORES), {"bias": {300: 1.0}}, "bias holds id 300"),
     "a bias twice": ((ROWS, SCORES), {"bias": ([[1, 1]], [[1.0, 2.0]])}, "bias row 0 holds id 1 twice"),

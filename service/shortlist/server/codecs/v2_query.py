@@ -30,6 +30,7 @@ from shortlist.wire.open_inference import (
     FINISHED,
     FORCED,
     IDS,
+    LEAST_FLOAT32,
     LENGTHS,
     LIST,
     OFFSETS,
@@ -254,6 +255,8 @@ def read_array(tensor: Tensor, manifest: Manifest, names: Names | None) -> Array
     numbers = tensor.to_array(manifest.name)
     if tensor.region is not None and tensor.name in CLASS_INPUTS:
         check_shared_ids(tensor.name, numbers, manifest.classes)
+    if tensor.name == SCORES and tensor.raw is None:
+        return np.where(numbers <= LEAST_FLOAT32, -np.inf, numbers)  # of a beam that is not there, as outputs say it
     return numbers
 
 

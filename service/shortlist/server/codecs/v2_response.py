@@ -34,6 +34,7 @@ from shortlist.wire.open_inference import (
     IDS,
     JSON_TYPE,
     LABELS,
+    LEAST_FLOAT32,
     LOGPROBS,
     NAMES,
     PARENTS,
@@ -62,7 +63,6 @@ MORE_OUTPUTS: dict[Kind, tuple[str, ...]] = {
     "score": (IDS,),
     "beam": (),
 }  # that it may name
-LEAST_FLOAT32 = np.finfo(np.float32).min  # stands for -inf in JSON outputs, which cannot hold it
 TEXTS = (LABELS, NAMES)
 VARY = (b"vary", b"accept-encoding")
 

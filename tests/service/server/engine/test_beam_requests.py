@@ -74,6 +74,31 @@ def test_steps_share_batches_with_other_requests(small_server, head):
             np.testing.assert_array_equal(result.ids, expected.ids)
 
 
+def ask_in_json(server, rows, scores, **allow):
+    """The outputs of a beam step of one group over /v2, without binary data, by name."""
+    inputs = {"context": ("FP32", rows.astype(float)), "scores": ("FP64", scores)} | {
+        name: ("INT64", ids) for name, ids in allow.items()
+    }
+    entries = [
+        {"name": name, "datatype": datatype, "shape": np.shape(values), "data": np.asarray(values).ravel().tolist()}
+        for name, (datatype, values) in inputs.items()
+    ]
+    body = {"inputs": entries, "parameters": {"beam": len(rows)}}
+    response = server.http.post("/v2/models/lm/infer", json=body).raise_for_status()
+    return {output["name"]: output["data"] for output in response.json()["outputs"]}
+
+
+def test_scores_of_beams_that_are_not_there_come_back_as_they_went(small_server, head):
+    rows = make_contexts(rows=3, seed=3).contexts
+    first = ask_in_json(small_server, rows, [0.0, -1.0, -2.0], allow=[5])
+    assert first["parents"][3:] == [-1, -1, -1]
+    scores = [first["scores"][0], *first["scores"][3:5]]
+    second = ask_in_json(small_server, rows, scores, allow=[5, 6])
+    expected = beam_step(head, rows, [scores[0], -np.inf, -np.inf], beam=3, allow=[5, 6])
+    assert second["parents"] == expected.parents[0].tolist() == [0, 0, -1, -1, -1, -1]
+    assert second["ids"] == expected.ids[0].tolist()
+
+
 def test_steps_are_counted(client, small_server):
     client.beam_step("lm", make_contexts(rows=6, seed=3).contexts, np.zeros(6), beam=3)
     fields = {
