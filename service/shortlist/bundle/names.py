@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.arrays import Array, is_nested, to_list
+from shortlist.core.arrays import Array, holds_lists, is_nested, to_list, to_numpy
 from shortlist.core.checks import cut
 from shortlist.core.results import NO_CLASS, IdArray, Labels
 from shortlist.errors import BadInput
@@ -23,7 +23,7 @@ from shortlist.errors import BadInput
 TEXT, OFFSETS, HASHES, CLASSES = "name_text", "name_offsets", "name_hashes", "name_classes"  # roles in a bundle
 NAME_ROLES = (TEXT, OFFSETS, HASHES, CLASSES)
 HASH_BYTES = 8
-TEXT_KINDS = "UO"  # numpy's letters of the dtypes that texts have
+TEXT_KIND = "U"  # numpy's letter of the dtypes of texts; those of objects may hold texts, too
 PADDING = ""  # in rows of names of different lengths
 
 
@@ -99,11 +99,15 @@ def find_repeat(names: Sequence[str]) -> str:
 
 def has_names(values: Any) -> bool:
     """Whether lists of ids, flat or one a row, hold texts in place of ids; the first of them tells."""
+    if holds_lists(values):
+        values = list(values)
     if isinstance(values, list | tuple):
         first = next((row for row in values if not isinstance(row, list | tuple) or row), None)
         return has_names(first) or isinstance(first, str)
     dtype = getattr(values, "dtype", None)
-    return isinstance(dtype, np.dtype) and dtype.kind in TEXT_KINDS
+    if dtype == np.object_:
+        return isinstance(next(to_numpy(values).flat, None), str)
+    return isinstance(dtype, np.dtype) and dtype.kind == TEXT_KIND
 
 
 def resolve_names(what: str, values: Any, names: Names | None, model: str, *, unknown: bool = False) -> Any:

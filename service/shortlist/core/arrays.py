@@ -195,8 +195,19 @@ def check_dimensions(what: str, shape: tuple[int, ...]) -> None:
         raise BadInput(f"{what} must be a list of rows, each a list of numbers{of_shape}")
 
 
+def holds_lists(values: Any) -> bool:
+    """Whether `values` are an array of lists, which numpy and pandas make of lists of other lengths."""
+    is_column = getattr(values, "dtype", None) == np.object_ and getattr(values, "ndim", 0) == 1
+    return is_column and isinstance(next(iter(values), None), list | tuple | np.ndarray)
+
+
 def to_id_array(what: str, values: Any) -> IdArray:
-    """Convert class ids of any kind to [m] or [B, m] int64, ragged lists padded with -1; raises BadInput."""
+    """Convert class ids of any kind to [m] or [B, m] int64, ragged lists padded with -1; raises BadInput.
+
+    An array of lists, as a column of a table may be one, stands for the list of them.
+    """
+    if holds_lists(values):
+        values = list(values)
     if isinstance(values, list | tuple):
         return parse_id_rows(what, [to_list(row) for row in values])
     ids = to_numpy(values)

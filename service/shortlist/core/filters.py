@@ -13,7 +13,7 @@ from shortlist.errors import BadInput
 
 from .arrays import to_id_array
 from .results import NO_CLASS, BoolArray, FloatArray, IdArray, IntArray
-from .row_lists import NO_LIST, Lists, RowLists, are_empty, get_row_list, mark_members, take_rows
+from .row_lists import NO_LIST, Lists, NamedLists, RowLists, are_empty, get_row_list, mark_members, take_rows
 
 ID_BYTES = np.dtype(np.int64).itemsize
 
@@ -222,8 +222,15 @@ def parse_filter_lists(name: str, lists: IdLists, rows: int, classes: int) -> Li
         check_list_rows(name, lists, rows)
         check_largest_id(name, lists.largest_id, classes)
         return lists
+    refuse_named_lists(name, lists)
     ids = parse_id_lists(name, lists, rows, classes)
     return np.unique(ids)[None] if ids.size > classes and len(ids) == 1 else ids
+
+
+def refuse_named_lists(name: str, lists: object) -> None:
+    """Raise BadInput for lists that stand in a server's memory."""
+    if isinstance(lists, NamedLists):
+        raise BadInput(f"{name} is NamedLists, which servers alone know: give a head the table's for_rows(numbers)")
 
 
 def parse_id_lists(name: str, lists: npt.ArrayLike | None, rows: int, classes: int) -> IdArray:

@@ -12,7 +12,7 @@ from shortlist.core.arrays import NUMBER_KINDS, to_float_array, to_id_array, to_
 from shortlist.core.bias import BiasLike, parse_bias
 from shortlist.core.checks import parse_whole_number, show
 from shortlist.core.draws.sampling import TEMPERATURE_HINT, are_temperatures
-from shortlist.core.filters import check_list_rows
+from shortlist.core.filters import check_list_rows, refuse_named_lists
 from shortlist.core.queries import BeamQuery
 from shortlist.core.results import NO_CLASS, BoolArray, DoubleArray, IdArray
 from shortlist.core.row_lists import Lists, RowLists
@@ -189,6 +189,7 @@ def parse_lists(name: str, values: Any, rows: int) -> Lists | None:
     """One list for all rows, one a row, or a table of lists; raises BadInput."""
     if values is None:
         return None
+    refuse_named_lists(name, values)
     lists = values if isinstance(values, RowLists) else np.atleast_2d(to_id_array(name, values))
     check_list_rows(name, lists, rows)
     return lists

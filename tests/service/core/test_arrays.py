@@ -105,3 +105,10 @@ def test_float16_is_kept_for_the_wire():
 def test_ids_of_another_kind_are_named(ids, kind):
     with pytest.raises(BadInput, match=f"seen must be whole numbers .*, not {kind}: give a list or an array"):
         to_id_array("seen", ids)
+
+
+@pytest.mark.parametrize("rows", [[[3, 4], [5], []], [np.array([3, 4]), np.array([5]), np.array([], int)]])
+def test_an_array_of_lists_is_the_list_of_them(rows):
+    column = np.empty(len(rows), np.object_)  # as pandas makes of lists
+    column[:] = rows
+    assert to_id_array("seen", column).tolist() == [[3, 4], [5, -1], [-1, -1]]

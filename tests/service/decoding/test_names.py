@@ -51,6 +51,26 @@ def test_a_search_takes_names(head):
     assert search(allow=lambda sentences, tokens: ["item-3", "item-5"]) == search(allow=[3, 5])
 
 
+COLUMN, NUMBERS = np.empty(4, np.object_), np.empty(4, np.object_)
+COLUMN[:], NUMBERS[:] = LISTS["allow by row"][0]["allow"], LISTS["allow by row"][1]["allow"]
+
+
+@pytest.mark.parametrize("lists", [COLUMN, NUMBERS])
+def test_lists_may_be_a_column_of_a_table(head, lists):
+    expected = beam_step(head, ROWS, SCORES, beam=2, allow=NUMBERS.tolist())
+    assert beam_step(head, ROWS, SCORES, beam=2, allow=lists).ids.tolist() == expected.ids.tolist()
+    assert head.topk(ROWS, 2, allow=lists).ids.tolist() == head.topk(ROWS, 2, allow=NUMBERS.tolist()).ids.tolist()
+
+
+def test_a_head_knows_no_registered_lists(head):
+    for ask in (
+        lambda lists: head.topk(ROWS, 2, ban=lists),
+        lambda lists: beam_step(head, ROWS, SCORES, beam=2, ban=lists),
+    ):
+        with pytest.raises(BadInput, match="ban is NamedLists, which servers alone know"):
+            ask(NamedLists("shoes", np.zeros(4, int)))
+
+
 def test_a_name_that_no_class_has_is_refused(head):
     with pytest.raises(BadInput, match="allow holds 'no item', which no class of lm is called"):
         beam_step(head, ROWS, SCORES, beam=2, allow=["no item"])
