@@ -108,6 +108,6 @@ class HeadArguments:
 
     def check_ids(self, ids: npt.ArrayLike | None, rows: int) -> IdArray:
         """`ids` or names, [m] for all rows or a list for each row, as [rows, m] int64; raises BadInput."""
-        ids = resolve_names("ids", ids, self.names, self.manifest.name)
+        ids = resolve_names("ids", ids, self.names, self.manifest.name, in_place=True)
         class_ids = parse_id_lists("ids", ids, rows, self.classes)
         return class_ids if len(class_ids) == rows else class_ids.repeat(rows, axis=0)

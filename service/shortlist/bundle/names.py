@@ -110,20 +110,24 @@ def has_names(values: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind == TEXT_KIND
 
 
-def resolve_names(what: str, values: Any, names: Names | None, model: str, *, unknown: bool = False) -> Any:
+def resolve_names(
+    what: str, values: Any, names: Names | None, model: str, *, unknown: bool = False, in_place: bool = False
+) -> Any:
     """`values` with the ids of classes in place of their names; lists of ids come back as they are.
 
     values: one list for all rows, or one a row; of texts alone, or of ids alone. unknown: whether names that no class
-    has are left out, as what is banned may be. Raises BadInput for others, and where the model has no names.
+    has are left out, as what is banned may be. in_place: whether an empty text, which pads, becomes -1 in its place and
+    is not left out. Raises BadInput for others, and where the model has no names.
     """
     if not has_names(values):
         return values
     if names is None:
         raise make_names_error(what, model)
     rows = [to_list(row) for row in values]
-    if not is_nested(rows):
-        return find_ids(what, rows, names, model, unknown=unknown)
-    return [find_ids(what, row, names, model, unknown=unknown) for row in rows]
+    lists = rows if is_nested(rows) else [rows]
+    found = [find_ids(what, row, names, model, unknown=unknown) for row in lists]
+    kept = found if in_place else [[number for number in row if number != NO_CLASS] for row in found]
+    return kept if is_nested(rows) else kept[0]
 
 
 def make_names_error(what: str, model: str) -> BadInput:
@@ -132,14 +136,14 @@ def make_names_error(what: str, model: str) -> BadInput:
 
 
 def find_ids(what: str, texts: list[Any], names: Names, model: str, *, unknown: bool) -> list[int]:
-    """The ids of one list of names, without its padding; raises BadInput."""
+    """The ids of one list of names, -1 for an empty text; raises BadInput. unknown: whether others may have -1, too."""
     if not {str}.issuperset(map(type, texts)):
         raise BadInput(f"{what} must hold names alone, or ids alone")
-    texts = [text for text in texts if text != PADDING]
     ids: list[int] = names.find(texts).tolist()
-    if not unknown and NO_CLASS in ids:
-        raise BadInput(f"{what} holds '{cut(texts[ids.index(NO_CLASS)])}', which no class of {model} is called")
-    return [number for number in ids if number != NO_CLASS]
+    wrong = [text for text, number in zip(texts, ids, strict=True) if number == NO_CLASS and text != PADDING]
+    if wrong and not unknown:
+        raise BadInput(f"{what} holds '{cut(wrong[0])}', which no class of {model} is called")
+    return ids
 
 
 def pad_names(what: str, values: Any) -> Array:

@@ -78,6 +78,14 @@ def test_rows_of_names_are_padded():
     assert pad_names("ban", ("a", "b")).tolist() == ["a", "b"]
 
 
+def test_padding_keeps_its_place_where_places_matter():
+    rows = [["1", ""], ["", "spot-0"], ["", ""]]
+    assert resolve_names("ids", rows, NAMES, "lm", in_place=True) == [[6, -1], [-1, 0], [-1, -1]]
+    assert resolve_names("ids", ["", "1"], NAMES, "lm", in_place=True) == [-1, 6]
+    with pytest.raises(BadInput, match="ids holds 'cat', which no class of lm is called"):
+        resolve_names("ids", ["", "cat"], NAMES, "lm", in_place=True)
+
+
 @pytest.fixture(scope="module")
 def head(tmp_path_factory):
     names = Names.make([f"item {number}" for number in range(CLASSES)])
@@ -95,6 +103,14 @@ def test_a_head_is_asked_and_answers_by_name(head):
     np.testing.assert_array_equal(head.logprobs(rows, ["item 1", "item 0"]), head.logprobs(rows, [1, 0]))
     with pytest.raises(BadInput, match="no class of"):
         head.topk(rows, 4, allow=["no item"])
+
+
+@pytest.mark.slow
+def test_log_probabilities_stand_where_their_names_do(head):
+    rows = make_contexts(3, seed=5).contexts
+    names, ids = [["", "item 3"], ["item 5", ""], ["item 7", "item 9"]], [[-1, 3], [5, -1], [7, 9]]
+    np.testing.assert_array_equal(head.logprobs(rows, names), head.logprobs(rows, ids))
+    np.testing.assert_array_equal(head.logprobs(rows, np.array(names)), head.logprobs(rows, ids))
 
 
 @pytest.mark.slow

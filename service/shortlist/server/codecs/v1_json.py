@@ -186,7 +186,8 @@ def resolve_fields(fields: dict[str, Any], names: Names | None, model: str) -> d
     """The fields with ids in place of the names in lists of ids; raises BadInput."""
     present = {name: fields[name] for name in ("allow", "ban", "ids") if name in fields}
     return fields | {
-        name: resolve_names(name, value, names, model, unknown=name == "ban") for name, value in present.items()
+        name: resolve_names(name, value, names, model, unknown=name == "ban", in_place=name == "ids")
+        for name, value in present.items()
     }
 
 

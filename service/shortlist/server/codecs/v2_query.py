@@ -265,10 +265,11 @@ def read_names(tensor: Tensor, manifest: Manifest, names: Names | None) -> IdArr
     if names is None and 0 not in tensor.shape:
         raise make_names_error(tensor.name, manifest.name)
     check_text_count(tensor, MAX_TEXTS)
-    texts, is_ban = tensor.to_texts(), tensor.name == BAN
+    texts, name = tensor.to_texts(), tensor.name
     if not texts.size:  # of which there may be rows without end, each a list in memory
         return np.empty(texts.shape, np.int64)
-    return to_id_array(tensor.name, resolve_names(tensor.name, texts.tolist(), names, manifest.name, unknown=is_ban))
+    ids = resolve_names(name, texts.tolist(), names, manifest.name, unknown=name == BAN, in_place=name == IDS)
+    return to_id_array(name, ids)
 
 
 def check_text_count(tensor: Tensor, most: int) -> None:
