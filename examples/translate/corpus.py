@@ -78,6 +78,8 @@ def encode_pairs(sources: list[str], targets: list[str], vocabularies: tuple[Voc
     """Pairs of as many lines; both vocabularies' ids."""
     if len(sources) != len(targets):
         raise ValueError(f"there are {len(sources)} source lines and {len(targets)} target lines: make them pairs")
+    if not sources:
+        raise ValueError("there are no lines: give files of sentences")
     first, second = vocabularies
     return Pairs([first.encode(line) for line in sources], [second.encode(line) for line in targets])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -137,8 +138,7 @@ class Trainer:
         return functional.cross_entropy(logits, targets[real])
 
 
-def main() -> None:
-    """Read the arguments, train, write Marian's files."""
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, required=True, help="tokenised sentences, one a line")
     parser.add_argument("--target", type=Path, required=True, help="their translations")
@@ -146,16 +146,31 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=Plan.epochs)
     parser.add_argument("--least", type=int, default=1, help="words that occur less often are unknown (default: 1)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def train_files(args: argparse.Namespace) -> None:
+    """Train, write Marian's files; raises ValueError and OSError."""
+    if min(args.epochs, args.threads) < 1:
+        raise ValueError("--epochs and --threads are numbers from 1 on")
     torch.set_num_threads(args.threads)
     sources, targets = read_lines(args.source), read_lines(args.target)
     vocabularies = Vocabulary.count(sources, args.least), Vocabulary.count(targets, args.least)
+    pairs = encode_pairs(sources, targets, vocabularies)
     shape = Shape(*(len(vocabulary.words) for vocabulary in vocabularies))
     trainer = Trainer(shape, Plan(epochs=args.epochs), args.out)
-    trainer.train(encode_pairs(sources, targets, vocabularies))
+    trainer.train(pairs)
     trainer.model.save_marian(args.out / "model.npz")
     for name, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         vocabulary.save(args.out / f"vocab.{name}.yml")
+
+
+def main() -> None:
+    """Read the arguments and train; what is wrong with them or the files is one line."""
+    try:
+        train_files(parse_arguments())
+    except (OSError, ValueError) as error:
+        sys.exit(f"examples.translate.train: {error}")
 
 
 if __name__ == "__main__":

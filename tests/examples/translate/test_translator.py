@@ -9,7 +9,7 @@ from shortlist_exporter.inputs.sources import Contexts, Dense
 from examples.translate.corpus import END, Vocabulary, encode_pairs, pad_rows
 from examples.translate.decode import Decoder
 from examples.translate.model import Shape, Transformer
-from examples.translate.train import Plan, Trainer
+from examples.translate.train import Plan, Trainer, main
 from tests.support.layers import make_head
 
 pytestmark = pytest.mark.slow
@@ -91,6 +91,25 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
         torch.testing.assert_close(second.model.state_dict()[name], value, rtol=0, atol=0)
     with pytest.raises(ValueError, match="checkpoint of another model or plan"):
         Trainer(SHAPE, Plan(epochs=3), tmp_path / "parts")
+
+
+WRONG = {
+    "fewer lines": (["a", "b"], ["a"], [], "there are 2 source lines and 1 target lines: make them pairs"),
+    "no lines": ([], [], [], "there are no lines: give files of sentences"),
+    "no epoch": (["a"], ["a"], ["--epochs", "0"], "--epochs and --threads are numbers from 1 on"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_trained_is_said_in_a_line(tmp_path, monkeypatch, name):
+    *texts, flags, sentence = WRONG[name]
+    for language, lines in zip(("source", "target"), texts, strict=True):
+        (tmp_path / language).write_text("".join(f"{line}\n" for line in lines))
+    files = [f"--{each}={tmp_path / each}" for each in ("source", "target", "out")]
+    monkeypatch.setattr("sys.argv", ["train", *files, *flags])
+    with pytest.raises(SystemExit, match=f"examples.translate.train: {sentence}"):
+        main()
+    assert not (tmp_path / "out").exists()
 
 
 def test_model_files_are_marians(tmp_path):
