@@ -22,12 +22,12 @@ class SearchOptions:
     """Options of `beam_search`.
 
     beam: beams of each sentence; 1 is greedy. n_best: hypotheses wanted of each. eos: ids that end a sequence.
-    max_length, min_length: of tokens behind the prefix, the end apart. finish: the rule by which a sentence's search
-    ends and its hypotheses are compared. prefixes: tokens that each sentence begins with; they count in no score.
-    allow, ban: ids for all rows, or what gives lists for some rows. bias: weights by id for all rows, or what gives one
-    map a row. no_repeat_ngram: no so many tokens occur twice in a row; 0 for any. repetition_penalty: that
-    log-probabilities of ids that a row holds are multiplied by. suppressed: sequences that no row may hold.
-    temperature, exact: as in a beam step.
+    max_length, min_length: most tokens behind the prefix, an end counted, and fewest, without it. finish: the rule by
+    which a sentence's search ends and its hypotheses are compared. prefixes: tokens that each sentence begins with;
+    they count in no score. allow, ban: ids for all rows, or what gives lists for some rows. bias: weights by id for all
+    rows, or what gives one map a row. no_repeat_ngram: no so many tokens occur twice in a row; 0 for any.
+    repetition_penalty: that log-probabilities of ids that a row holds are multiplied by. suppressed: sequences that no
+    row may hold. temperature, exact: as in a beam step.
     """
 
     beam: int = 5

@@ -99,6 +99,12 @@ def test_early_stopping_is_one_of_three():
         HuggingFace(early_stopping="maybe")
 
 
+def test_an_end_counts_in_the_most_tokens_but_not_in_the_fewest(head):
+    for most, end in ((2, None), (3, 1)):
+        for best in search(head, bias={1: 50.0}, min_length=2, max_length=most):
+            assert (len(best[0].tokens), best[0].end) == (2, end)
+
+
 def test_what_answers_is_a_head_or_a_client():
     with pytest.raises(BadInput, match=r"head is 'repo/lm/1': give what shortlist.load returns, or a Client"):
         search("repo/lm/1")
