@@ -75,10 +75,12 @@ STEP_OPTIONS = tuple(
 
 
 def check_step_options(options: Collection[str]) -> None:
-    """Raise BadInput at an option that `beam_step` does not have."""
+    """Raise BadInput at an option that `beam_step` does not have, and where it is not told the beam."""
     unknown = next((name for name in options if name not in STEP_OPTIONS), None)
     if unknown is not None:
         raise BadInput(f"beam_step has no option '{unknown}': known are {', '.join(STEP_OPTIONS)}")
+    if "beam" not in options:
+        raise BadInput("beam is missing: give the number of rows in each group, as beam=5")
 
 
 def parse_count(what: str, value: Any) -> int:

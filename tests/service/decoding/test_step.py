@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shortlist import Client
 from shortlist.core.row_lists import RowLists
 from shortlist.decoding.arguments import make_beam_query
 from shortlist.decoding.step import beam_step
@@ -209,3 +210,10 @@ def test_what_is_refused(full, name):
     arguments, options, sentence = WRONG[name]
     with pytest.raises(BadInput, match=sentence):
         beam_step(full, *arguments, **{"beam": BEAM} | options)
+
+
+def test_a_step_without_a_beam_is_refused(full):
+    with pytest.raises(BadInput, match="beam is missing: give the number of rows in each group"):
+        beam_step(full, ROWS, SCORES)
+    with Client("http://127.0.0.1:1") as client, pytest.raises(BadInput, match="beam is missing"):
+        client.beam_step("lm", ROWS, SCORES)
