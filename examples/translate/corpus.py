@@ -70,8 +70,9 @@ class Pairs:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file."""
-    return path.read_text("utf-8").splitlines()
+    """The lines of a text file: other ends of lines that Unicode knows, such as U+2028, stand inside of sentences."""
+    text = path.read_bytes().decode("utf-8")
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def encode_pairs(sources: list[str], targets: list[str], vocabularies: tuple[Vocabulary, Vocabulary]) -> Pairs:

@@ -6,7 +6,7 @@ import shortlist
 import torch
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
-from examples.translate.corpus import END, Vocabulary, encode_pairs, pad_rows
+from examples.translate.corpus import END, Vocabulary, encode_pairs, pad_rows, read_lines
 from examples.translate.decode import Decoder
 from examples.translate.model import Shape, Transformer
 from examples.translate.train import Plan, Trainer, main
@@ -91,6 +91,14 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
         torch.testing.assert_close(second.model.state_dict()[name], value, rtol=0, atol=0)
     with pytest.raises(ValueError, match="checkpoint of another model or plan"):
         Trainer(SHAPE, Plan(epochs=3), tmp_path / "parts")
+
+
+def test_only_newlines_end_sentences(tmp_path):
+    (tmp_path / "text").write_bytes("a\u2028b\nc\x85d\x0ce\r\n\nf".encode())
+    lines = read_lines(tmp_path / "text")
+    assert [line.split() for line in lines] == [["a", "b"], ["c", "d", "e"], [], ["f"]]
+    (tmp_path / "text").write_bytes(b"")
+    assert read_lines(tmp_path / "text") == []
 
 
 WRONG = {
