@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -15,7 +15,7 @@ import torch
 from shortlist.core.extras import require
 from shortlist.errors import BadInput, NotFound, ShortlistError
 
-from shortlist_exporter.inputs.formats.hugging_face import find_reason
+from shortlist_exporter.inputs.formats.hugging_face import find_reason, refuse_adapter
 from shortlist_exporter.inputs.formats.model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 from shortlist_exporter.inputs.sources import Dense
 
@@ -127,6 +127,7 @@ def load_both(transformers: Any, folder: Path, options: dict[str, str]) -> tuple
     """The tokenizer, and the model in float32; raises BadInput where weights are missing."""
     local = {"local_files_only": True, "trust_remote_code": False} | options  # unset, transformers would ask
     if not options and not (folder / "config.json").is_file():
+        refuse_adapter(folder)
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a GGUF file by its own name")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
@@ -137,7 +138,23 @@ def load_both(transformers: Any, folder: Path, options: dict[str, str]) -> tuple
         raise BadInput(
             f"{folder} lacks {len(missing_weights)} weights of the model, such as {missing_weights[0]}: copy it again"
         )
+    refuse_ignored(folder, model, info["unexpected_keys"])
     return tokenizer, model.eval()
+
+
+def refuse_ignored(folder: Path, model: Any, keys: Iterable[str]) -> None:
+    """Raise BadInput where tensors that were left out belong to a layer that was read: its scales, or an adapter's.
+
+    transformers says so only in a log. A bias that the model does not have is left out, as transformers does.
+    """
+    layers = {name for name, module in model.named_modules() if getattr(module, "weight", None) is not None}
+    for key in sorted(map(str, keys)):
+        words = key.split(".")
+        if words[-1] != "bias" and layers & {".".join(words[:end]) for end in range(1, len(words))}:
+            raise BadInput(
+                f"{folder} holds {key}, which the model would be computed without: save it dequantised, or with its "
+                "adapter merged"
+            )
 
 
 def require_safetensors(options: dict[str, str]) -> dict[str, bool]:

@@ -16,6 +16,8 @@ Ids = npt.NDArray[np.int64]
 
 WEIGHT, BIAS = "weight", "bias"
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Beside weights of these types their scales may be the only matrix of floats.
+QUANTISED_TYPES = (torch.int8, torch.uint8, torch.int32, torch.uint32)
 CHECK_CHUNK_ROWS = 65_536  # rows checked at a time
 MAX_NAMES_SHOWN = 12  # names in an error
 
@@ -86,7 +88,7 @@ class Tensors:
 
 def read_floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
     """A tensor of `dims` axes as finite float32; raises BadInput that begins with `what`."""
-    if tensor.dtype not in FLOAT_TYPES or tensor.layout != torch.strided:
+    if tensor.dtype not in FLOAT_TYPES or tensor.layout != torch.strided or tensor.is_meta:
         raise BadInput(f"{what} is {dtype_name(tensor)}: give float32, float16 or bfloat16")
     if tensor.ndim != dims or tensor.numel() == 0:
         raise BadInput(f"{what} has shape {list(tensor.shape)}: give {dims} axes, none of them 0")
@@ -96,8 +98,10 @@ def read_floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """A tensor's dtype for messages, as in `float16` or `sparse float32`."""
+    """A tensor's dtype for messages, as in `float16`, `sparse float32`, or `float32 without numbers`."""
     dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.is_meta:
+        return f"{dtype} without numbers"
     return dtype if tensor.layout == torch.strided else f"sparse {dtype}"
 
 
@@ -133,10 +137,15 @@ def list_matrices(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
 
     Of tied tensors the last, which is the output's.
     """
-    matrices = {name: tensor for name, tensor in tensors.items() if tensor.ndim == 2 and tensor.is_floating_point()}
+    matrices = {name: tensor for name, tensor in tensors.items() if tensor.ndim == 2 and may_be_weight(tensor)}
     last = {(tensor.data_ptr(), tensor.shape): name for name, tensor in matrices.items() if tensor.numel()}
     by_rows = sorted(last.values(), key=lambda name: -len(matrices[name]))
     return {name: f"{name} {list(matrices[name].shape)}" for name in by_rows}
+
+
+def may_be_weight(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds floats, or integers that quantised weights are kept in."""
+    return tensor.is_floating_point() or tensor.dtype in QUANTISED_TYPES
 
 
 def choose_weight(file: Tensors) -> str:

@@ -26,6 +26,7 @@ def read_gguf_layer(path: Path, choice: Choice) -> Layer:
     Memory holds the float32 matrix V x d and `DEQUANTIZE_CHUNK_ROWS` rows more. Raises NotFound, BadInput.
     """
     reader = open_gguf(path)
+    refuse_part(reader, path)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     name = choice.weight or (OUTPUT_WEIGHT if OUTPUT_WEIGHT in tensors else TIED_WEIGHT)
     tensor = require_tensor(tensors, name, path)
@@ -52,6 +53,16 @@ def open_gguf(path: Path) -> Any:
         return gguf.GGUFReader(path)
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, MemoryError, OSError) as error:
         raise BadInput(f"{path} is not a whole GGUF file that can be read ({error}): copy it again") from error
+
+
+def refuse_part(reader: Any, path: Path) -> None:
+    """Raise BadInput for one of several files of a model: its layer and its settings may be in others."""
+    parts = read_field(reader, "split.count") or 1
+    if parts > 1:
+        raise BadInput(
+            f"{path} is one of {parts} parts of a model: join them by llama.cpp's `llama-gguf-split --merge`, from the "
+            "first part to a file of its own"
+        )
 
 
 def require_tensor(tensors: dict[str, Any], name: str, path: Path) -> Any:

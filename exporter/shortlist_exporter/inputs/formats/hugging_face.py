@@ -14,7 +14,7 @@ from shortlist.core.extras import require
 from shortlist.errors import BadInput, NotFound
 
 from . import tensor_file, torch_file
-from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
+from .base import BIAS, WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
 from .model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
 
 MAX_REASON_CHARACTERS = 200
@@ -28,6 +28,8 @@ BIAS_NAMES = (
     "lm_head.bias", "embed_out.bias", "final_logits_bias", "cls.predictions.bias", "predictions.bias",
     "vocab_projector.bias", "generator_lm_head.bias", "pred_layer.proj.bias", "decoder.bias",
 )  # fmt: skip
+ADAPTER_FILE = "adapter_config.json"  # of a folder of peft
+ADAPTER_MODULES = ("base_layer", "original_module", "modules_to_save", "lora_A", "lora_B")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # `logits_scaling` divides, but for this family; every other scale multiplies.
 DIVIDING_SETTING, MULTIPLYING_FAMILY = "logits_scaling", "hyperclovax"
@@ -63,6 +65,7 @@ def import_transformers() -> Any:
 def load_config(folder: Path) -> Any:
     """The model's settings, with its architecture's defaults; raises BadInput."""
     if not (folder / "config.json").is_file():
+        refuse_adapter(folder)
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a file of weights by its own name")
     library = import_transformers()
     try:
@@ -71,6 +74,15 @@ def load_config(folder: Path) -> Any:
         raise BadInput(
             f"config.json of {folder} cannot be read ({find_reason(error)}): give the file of weights and --tensor"
         ) from error
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raise BadInput where the folder holds what changes a model, not a model."""
+    if (folder / ADAPTER_FILE).is_file():
+        raise BadInput(
+            f"{folder} holds an adapter alone: merge it into its model by peft's merge_and_unload(), and give the "
+            "folder that save_pretrained() writes then"
+        )
 
 
 def find_reason(error: Exception) -> str:
@@ -135,6 +147,7 @@ def module_name(name: str) -> str:
 
 def find_output_weight(folder: Path, files: Files, config: Any) -> str:
     """The name of the output layer's weight, or of tied embeddings; raises BadInput where it is not clear."""
+    refuse_changes(folder, [name for name in files if set(name.split(".")[:-1]) & set(OUTPUT_MODULES)])
     outputs = [name for name in files if module_name(name) in OUTPUT_MODULES]
     ties_embeddings = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
     if not outputs and not ties_embeddings:
@@ -147,7 +160,22 @@ def find_output_weight(folder: Path, files: Files, config: Any) -> str:
     if len(names) != 1:
         problem = f"{len(names)} possible output layers, {join_names(names)}" if names else "no output layer"
         raise BadInput(f"{folder} has {problem}: choose by --tensor among {join_names(names or sorted(files))}")
+    refuse_changes(folder, [name for name in files if name.startswith(names[0].removesuffix(WEIGHT))])
     return names[0]
+
+
+def refuse_changes(folder: Path, names: list[str]) -> None:
+    """Raise BadInput where one of the tensors of an output layer says that its weight, if any, is not the whole of it.
+
+    Others than weight and bias scale what was quantised; an adapter's add to it.
+    """
+    for name in sorted(names):
+        words = name.split(".")
+        if words[-1] not in (WEIGHT, BIAS) or set(words) & set(ADAPTER_MODULES):
+            raise BadInput(
+                f"{folder} holds {name}, so its output layer is quantised or adapted: save it dequantised or with the "
+                "adapter merged, or choose a plain matrix by --tensor"
+            )
 
 
 def add_bias(layer: Layer, files: Files, chosen_name: str | None, folder: Path) -> Layer:

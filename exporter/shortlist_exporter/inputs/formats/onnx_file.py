@@ -14,6 +14,10 @@ from .base import Choice, Layer, dtype_name, join_names
 from .onnx_graph import ARITHMETIC_OPERATORS, Graph, open_graph, read_attribute
 
 PRODUCT_OPERATORS = ("MatMul", "Gemm")
+QUANTISED_OPERATORS = (
+    "DequantizeLinear", "DynamicQuantizeMatMul", "MatMulBnb4", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits",
+    "QGemm", "QLinearMatMul",
+)  # fmt: skip
 # These leave the logits as they are.
 SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 AFTER_LOGITS = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
@@ -77,6 +81,7 @@ def find_only_head(graph: Graph) -> Any:
     heads = [head for output in outputs if (head := find_head_before(graph, output)) is not None]
     heads = list({id(head): head for head in heads}.values())
     if not heads:
+        refuse_quantised(graph)
         raise BadInput(
             f"{graph.path} has no MatMul or Gemm by constant weights before its outputs: {graph.describe_choice()}"
         )
@@ -84,6 +89,16 @@ def find_only_head(graph: Graph) -> Any:
         names = [str(graph.find_source(head.input[1])) for head in heads]
         raise BadInput(f"{graph.path} has {len(heads)} output layers: choose by --tensor among {join_names(names)}")
     return heads[0]
+
+
+def refuse_quantised(graph: Graph) -> None:
+    """Raise BadInput where products are by quantised weights, of which no matrix of the graph is the layer."""
+    found = sorted({node.op_type for node in graph.makers.values()} & set(QUANTISED_OPERATORS))
+    if found:
+        raise BadInput(
+            f"{graph.path} holds quantised weights ({join_names(found)}) and no MatMul or Gemm by plain ones before "
+            "its outputs: give the model from before it was quantised, or its weights as safetensors"
+        )
 
 
 def find_head_before(graph: Graph, name: str) -> Any:
@@ -173,14 +188,14 @@ def make_onnx_layer(graph: Graph, node: Any, logits: Logits) -> Layer:
     transposed = node.op_type == "Gemm" and read_attribute(node, "transB", 0)
     weight = weight if transposed or weight.ndim != 2 else weight.T
     scale = logits.scale if logits.cap is None else logits.scale * logits.cap
-    bias = None if logits.bias is None else (logits.bias.float() / logits.scale).expand(len(weight))
+    bias = None if logits.bias is None else logits.bias.float() / logits.scale
     source = str(graph.find_source(name))
     return Layer(
         weight,
         source,
         dtype_name(weight),
         list_files(graph, source),
-        bias,
+        bias.expand(len(weight)) if bias is not None and len(bias) == 1 else bias,
         logits.bias_name,
         logit_scale=scale,
         soft_cap=logits.cap,

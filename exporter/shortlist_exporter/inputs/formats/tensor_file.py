@@ -51,11 +51,13 @@ def read_tensors(path: Path, npy_name: str) -> Tensors:
 
 
 def load_npy(path: Path) -> torch.Tensor:
-    """The array of an npy file, in this machine's byte order; raises ValueError, TypeError, EOFError."""
+    """The array of an npy file, in this machine's byte order; raises BadInput, ValueError, TypeError, EOFError."""
     with path.open("rb") as file:
         array = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise TypeError("this is an archive of arrays under another name")
+    if array.dtype.kind == "V":  # as numpy reads the types of ml_dtypes
+        raise BadInput(f"{path} is of a type that numpy does not have, such as bfloat16: save it as float32")
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 

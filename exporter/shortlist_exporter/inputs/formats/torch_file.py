@@ -46,7 +46,17 @@ def load_torch_file(path: Path) -> Any:
     except pickle.UnpicklingError as error:
         raise BadInput(f"{path} is damaged or holds more than tensors, which could run code: {SAVE_ADVICE}") from error
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError) as error:
+        if is_program(path):
+            raise BadInput(f"{path} is a program of torch (TorchScript or torch.export): {SAVE_ADVICE}") from error
         raise BadInput(f"{path} is not a whole file of torch: write it again") from error
+
+
+def is_program(path: Path) -> bool:
+    """Whether a file is an archive that holds a model's code or graph beside its tensors."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any({"code", "models"} & set(name.split("/")) for name in archive.namelist())
 
 
 def flatten(content: Any, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:

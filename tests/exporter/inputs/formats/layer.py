@@ -68,9 +68,11 @@ SPELLINGS = {
 }
 
 
-def save_gguf(path, tensors, architecture="llama", tokens=None, types=None, **settings):
-    """Tensors as arrays, or (array, type) to quantise."""
+def save_gguf(path, tensors, architecture="llama", tokens=None, types=None, parts=None, **settings):
+    """Tensors as arrays, or (array, type) to quantise. parts: how many files the model says it is in."""
     writer = gguf.GGUFWriter(path, architecture)
+    if parts is not None:
+        writer.add_uint16("split.count", parts)
     for name, value in settings.items():
         writer.add_float32(f"{architecture}.{name}", value)
     if tokens is not None:

@@ -161,6 +161,16 @@ def test_onnx_arithmetic_that_no_layer_does(tmp_path, nodes):
         load_dense(path)
 
 
+def test_onnx_bias_of_another_length(tmp_path):
+    """It ended in a traceback of torch."""
+    nodes = [("MatMul", ["x", "W"], "p", {}), ("Add", ["p", "c"], "y", {})]
+    path = save_onnx(tmp_path / "x.onnx", nodes, {"W": WEIGHT.T, "c": BIAS[:7], "one": BIAS[:1]})
+    for name in (None, "W"):
+        with pytest.raises(BadInput, match=r"has \d+ entries for 12 rows of weight: give one for each"):
+            load_dense(path, bias_tensor=name)
+    np.testing.assert_array_equal(load_dense(path, bias_tensor="one").bias, BIAS[:1].repeat(V))
+
+
 def test_onnx_weights_that_are_none(tmp_path):
     nodes = [("MatMul", ["x", "W"], "y", {})]
     with pytest.raises(BadInput, match=r"W in .*x\.onnx has shape \[2, 12, 32\]"):

@@ -2,6 +2,7 @@
 
 import pickle
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -98,12 +99,26 @@ def test_a_whole_module_is_refused(tmp_path):
         load_dense(save_torch(tmp_path / "x.pt", torch.nn.Linear(2, 3)))
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
+def test_a_program_is_refused_with_what_to_save(tmp_path):
+    torch.jit.trace(torch.nn.Linear(2, 3), torch.ones(1, 2)).save(tmp_path / "x.pt")
+    with pytest.raises(BadInput, match=r"is a program of torch .*: save only the tensors"):
+        load_dense(tmp_path / "x.pt")
+
+
+def test_numbers_of_a_type_that_numpy_lacks(tmp_path):
+    np.save(tmp_path / "x.npy", WEIGHT.astype(ml_dtypes.bfloat16))
+    with pytest.raises(BadInput, match=r"x\.npy is of a type that numpy does not have.*: save it as float32"):
+        load_dense(tmp_path / "x.npy")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ({"weight": torch.ones(2, 3, 4)}, r"weight in .*x\.pt has shape \[2, 3, 4\]"),
         ({"weight": torch.ones(2, 3).to_sparse()}, "sparse float32"),
         ({"weight": torch.ones(2, 3, dtype=torch.int8)}, "int8"),
+        ({"weight": torch.ones(2, 3, device="meta")}, "weight .* is float32 without numbers: give"),
         ({"weight": torch.tensor([[1.0], [float("nan")]])}, "first in row 1"),
         ({"weight": torch.ones(2, 3), "bias": torch.ones(3)}, "bias .* 3 entries for 2 rows"),
         ({"epoch": 3}, "holds no tensor"),
