@@ -11,6 +11,7 @@ const WORDS_AT_ONCE = 50;
 const LOOK_MILLISECONDS = 2000;
 const RETRY_MILLISECONDS = 500;
 const TYPING_MILLISECONDS = 200;
+const LATE_MILLISECONDS = 1000; // after which the page says that what it shows is not the answer to the question
 const byId = (id) => document.getElementById(id);
 
 const state = {
@@ -54,10 +55,12 @@ function showAccess() {
 async function askNow() {
   state.asking?.abort();
   clearTimeout(typing);
+  showLate(false);
   const asking = (state.asking = new AbortController());
   state.answer = null;
   state.waiting = !findHead();
   if (state.waiting) return false;
+  late = setTimeout(showLate, LATE_MILLISECONDS, true);
   try {
     const answer = await (await ask("playground/next", readQuestion(findHead(), state.words), asking.signal)).json();
     if (asking !== state.asking) return false;
@@ -71,7 +74,15 @@ async function askNow() {
   } catch (error) {
     if (asking === state.asking) handleFailure(error);
     return false;
+  } finally {
+    if (asking === state.asking) showLate(false);
   }
+}
+
+let late = 0;
+function showLate(isLate) {
+  clearTimeout(late);
+  byId("answer-part").setAttribute("aria-busy", isLate);
 }
 
 function handleFailure(error) {
@@ -133,7 +144,7 @@ async function generate() {
   for (let count = 0; count < WORDS_AT_ONCE; count += 1) {
     const answer = await awaitAnswer(run);
     const best = answer?.rows[0].head.candidates[0];
-    if (!best || answer.ends.includes(best.id)) break;
+    if (run !== state.run || !best || answer.ends.includes(best.id)) break;
     addWord(best);
     state.answer = null;
   }
@@ -190,6 +201,7 @@ async function lookAtServer() {
   state.heads = overview.heads;
   state.waiting ||= changed;
   showControls();
+  if (findHead() && !readsText()) stopGenerating(); // of another head's vectors no words come
   showAccess();
   const reader = overview.body ? `; texts are read by ${overview.body}` : "; no model reads texts here: paste vectors";
   showStatus(overview.waits || `ready${reader}`, !overview.waits);

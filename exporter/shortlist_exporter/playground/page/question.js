@@ -27,10 +27,18 @@ function splitNames(text) {
   return (text.match(/"[^"]*"|[^,]+/g) || []).map((name) => name.trim()).filter(Boolean);
 }
 
-// Which controls go with the head: one that no model goes before is asked about vectors.
+let leftText = false; // whether texts were asked about until a head came that reads none
+
+// Which controls go with the head: one that no model goes before is asked about vectors, and the next about texts again.
 export function showMode(head) {
   byId("by-text").disabled = !head?.reads;
-  if (head && !head.reads) byId("by-vectors").checked = true;
+  if (head && !head.reads && readsText()) {
+    leftText = true;
+    byId("by-vectors").checked = true;
+  } else if (head?.reads && leftText) {
+    leftText = false;
+    byId("by-text").checked = true;
+  }
   byId("text-part").hidden = !readsText();
   byId("vectors-part").hidden = readsText();
   if (head) byId("k").max = Math.min(MAX_K, head.max_k);
@@ -40,16 +48,27 @@ function describeHead({ name, version, method, classes, reads }) {
   return `${name}, version ${version}: ${method}, ${classes.toLocaleString("en")} classes${reads ? "" : ", vectors alone"}`;
 }
 
+let left = ""; // the head that was chosen until it went: chosen again when it comes back, if none was meanwhile
+byId("head").addEventListener("change", () => (left = ""));
+
+function findPlace(heads, texts, before) {
+  const again = texts.indexOf(texts.includes(left) ? left : before);
+  const other = heads.findIndex((head) => before?.startsWith(`${head.name}, version `)); // of the same name
+  return [again, other, heads.findIndex((head) => head.reads), 0].find((place) => place >= 0);
+}
+
 // The heads to choose from; the one that was chosen stays so. True where another is chosen now.
 export function showHeads(heads) {
   const texts = heads.map(describeHead);
   const shown = [...byId("head").options].map((option) => option.textContent);
   if (JSON.stringify(texts) === JSON.stringify(shown)) return false;
   const before = shown[byId("head").value];
-  const first = heads.findIndex((head) => head.reads);
-  byId("head").replaceChildren(...texts.map((text, place) => new Option(text, place)));
-  byId("head").value = texts.includes(before) ? texts.indexOf(before) : Math.max(first, 0);
-  return !texts.includes(before);
+  const place = findPlace(heads, texts, before);
+  if (texts.includes(left)) left = "";
+  else if (!texts.includes(before)) left ||= before || "";
+  byId("head").replaceChildren(...texts.map((text, number) => new Option(text, number)));
+  byId("head").value = place;
+  return texts[place] !== before;
 }
 
 export function showRows(count) {
