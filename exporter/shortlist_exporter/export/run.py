@@ -83,8 +83,8 @@ def fit_head(
 def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
     """The tensors of a module, a safetensors file, or a state dict saved by torch, numbers in float32.
 
-    Where they hold a module's, as a training's checkpoint does, the module's alone. Raises NotFound, and BadInput for a
-    file of something else, NaN or infinity.
+    Where they hold a module's, as a training's checkpoint does, the module's alone, by its own names. Raises NotFound,
+    and BadInput for a file of something else, NaN or infinity.
     """
     if isinstance(head, Path):
         is_torch_file = head.is_file() and head.suffix in (".pt", ".pth", ".bin")
@@ -92,7 +92,7 @@ def load_state(head: Path | nn.Module) -> dict[str, torch.Tensor]:
         tensors = read.tensors
     else:
         tensors = {name: value.detach().cpu() for name, value in head.state_dict().items()}
-    tensors = torch_file.select_module(tensors) or tensors
+    tensors = torch_file.strip_wrappers(torch_file.select_module(tensors) or tensors)
     state = {name: value.float() if value.is_floating_point() else value for name, value in tensors.items()}
     for name, value in state.items():
         check_finite(f"{name} of the trained head", value.reshape(value.shape or (1,)).numpy())

@@ -98,7 +98,10 @@ def read_bucket_weights(state: Mapping[str, Tensor]) -> list[Tensor]:
     projection, bias = state.get("projection.weight"), state.get("bias")
     fit = len(weights) > 1 and all(weight.ndim == 2 for weight in weights)
     if not fit or bias is None or len(bias) != sum(map(len, weights)):
-        raise ValueError("a differentiated softmax has tensors weights.0, weights.1, ..., bias [V] and order [V]")
+        raise ValueError(
+            "a differentiated softmax has tensors weights.0, weights.1, ..., bias [V] and order [V]: save the "
+            "state_dict of that module alone"
+        )
     if projection is not None and len(projection) != sum(weight.shape[1] for weight in weights):
         raise ValueError(
             f"projection.weight {list(projection.shape)} does not give as many dimensions as the buckets take"

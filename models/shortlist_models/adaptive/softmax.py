@@ -191,7 +191,10 @@ def read_tail_weights(state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]
         tails.append((state[f"{name}.0.weight"], state[f"{name}.1.weight"]))
     head = state.get(HEAD_WEIGHT)
     if head is None or not tails:
-        raise ValueError("an adaptive softmax has tensors head.weight, tail.0.0.weight, tail.0.1.weight, ...")
+        raise ValueError(
+            "an adaptive softmax has tensors head.weight, tail.0.0.weight, tail.0.1.weight, ...: save the state_dict "
+            "of that module alone"
+        )
     check_shapes(head, tails)
     return tails
 

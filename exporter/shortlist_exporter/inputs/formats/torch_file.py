@@ -38,6 +38,14 @@ def select_module(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
     return {name.removeprefix(MODULE_PREFIX): tensor for name, tensor in inner.items()}
 
 
+def strip_wrappers(tensors: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+    """Tensors without what all of their names begin with, as `_orig_mod.` of a compiled module, or `state_dict.`."""
+    first_words = {name.split(".")[0] for name in tensors}
+    if len(first_words) != 1 or first_words & set(tensors):
+        return tensors
+    return strip_wrappers({name.partition(".")[2]: tensor for name, tensor in tensors.items()})
+
+
 def load_torch_file(path: Path) -> Any:
     """Load what torch saved, memory-mapped where the file is a zip archive; raises BadInput."""
     try:

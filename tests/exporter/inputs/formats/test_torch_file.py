@@ -8,6 +8,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from shortlist.errors import BadInput
+from shortlist_exporter.export.run import load_state
+from shortlist_exporter.inputs.formats.torch_file import strip_wrappers
 from shortlist_exporter.inputs.sources import load_dense
 
 from tests.support.pickles import Trap
@@ -127,3 +129,26 @@ def test_numbers_of_a_type_that_numpy_lacks(tmp_path):
 def test_wrong_state_dicts(tmp_path, content, words):
     with pytest.raises(BadInput, match=words):
         load_dense(save_torch(tmp_path / "x.pt", content))
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "beside"),
+    [
+        ("_orig_mod.", {}),
+        ("_orig_mod.module.", {}),
+        ("state_dict.model.", {}),
+        ("module._orig_mod.", {"epoch": torch.ones(())}),
+    ],
+)
+def test_a_trained_head_has_its_own_names_behind_wrappers(tmp_path, wrapper, beside):
+    """A head that was trained by `torch.compile` was refused as the head of another method."""
+    own = {"head.weight": torch.ones(3, 2), "tail.0.weight": torch.zeros(2, 2)}
+    path = save_torch(tmp_path / "x.pt", {wrapper + name: tensor for name, tensor in own.items()} | beside)
+    assert load_state(path).keys() == own.keys()
+
+
+def test_one_tensor_keeps_its_last_name():
+    one = {"weight": torch.ones(3, 2)}
+    assert strip_wrappers(one) == one
+    assert strip_wrappers({"head.weight": one["weight"]}) == one
+    assert strip_wrappers({}) == {}
