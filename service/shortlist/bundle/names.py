@@ -41,8 +41,8 @@ class Names(NamedTuple):
 
     @classmethod
     def make(cls, names: Sequence[str]) -> Names:
-        """The names of classes 0, 1, ...; raises BadInput for an empty one, and for one that two classes have."""
-        encoded = [encode_name(name) for name in names]
+        """The names of classes 0, 1, ...; raises BadInput for an empty one, no text, and one that two classes have."""
+        encoded = [encode_text(name, number) for number, name in enumerate(names)]
         empty = next((number for number, name in enumerate(encoded) if not name), None)
         if empty is not None:
             raise BadInput(f"class {empty} has an empty name: give every class one")
@@ -79,6 +79,14 @@ def require_names(names: Names | None, model: str) -> Names:
     if names is None:
         raise BadInput(f"{model} was exported without names: ask for ids alone")
     return names
+
+
+def encode_text(name: str, number: int) -> bytes:
+    """The name of a class in UTF-8; raises BadInput for halves of surrogate pairs, by which nobody could ask."""
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"the name of class {number} holds half a surrogate pair: give text that UTF-8 has") from None
 
 
 def encode_name(name: str) -> bytes:

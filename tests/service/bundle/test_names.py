@@ -29,7 +29,11 @@ def test_a_name_that_no_class_has_is_not_found(name):
 
 @pytest.mark.parametrize(
     ("texts", "sentence"),
-    [(["a", ""], "class 1 has an empty name"), (["a", "b", "a"], "two classes have the name 'a'")],
+    [
+        (["a", ""], "class 1 has an empty name"),
+        (["a", "b", "a"], "two classes have the name 'a'"),
+        (["a", "b\ud83d"], "the name of class 1 holds half a surrogate pair: give text"),
+    ],
 )
 def test_names_that_tell_nothing_are_refused(texts, sentence):
     with pytest.raises(BadInput, match=sentence):
