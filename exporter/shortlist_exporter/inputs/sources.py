@@ -222,4 +222,7 @@ def check_pair(dense: Dense, contexts: Contexts) -> None:
     if largest > MAX_CONTEXT:
         raise BadInput(f"contexts hold numbers up to {largest:.3g}, over {MAX_CONTEXT:g}: divide all of them")
     if targets is not None and targets.size and (targets.min() < 0 or targets.max() >= dense.classes):
-        raise BadInput(f"targets go from {targets.min()} to {targets.max()} but classes from 0 to {dense.classes - 1}")
+        raise BadInput(
+            f"targets go from {targets.min()} to {targets.max()} but classes from 0 to {dense.classes - 1}: leave out "
+            "contexts without a class as their target"
+        )

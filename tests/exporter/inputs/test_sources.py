@@ -113,6 +113,12 @@ def test_a_file_of_another_kind(tmp_path, name):
         load_dense(tmp_path / name)
 
 
+def test_a_file_of_another_ending_is_to_be_saved_as_one_of_ours(tmp_path, weight):
+    torch.save({"contexts": weight}, tmp_path / "contexts.pt")
+    with pytest.raises(BadInput, match=r"contexts\.pt is not .*: save it as one of them, named \.safetensors or \.npy"):
+        load_contexts(tmp_path / "contexts.pt")
+
+
 def test_a_pickle_is_never_run(tmp_path):
     marker = str(tmp_path / "ran")
     np.save(tmp_path / "array.npy", np.array([Trap(marker)], object), allow_pickle=True)
@@ -221,10 +227,10 @@ def test_a_pair_must_share_d():
         check_pair(dense, contexts)
 
 
-@pytest.mark.parametrize("target", [-1, V])
+@pytest.mark.parametrize("target", [-100, -1, V])
 def test_targets_must_be_classes(target):
     dense = Dense(np.ones((V, D), np.float32))
-    with pytest.raises(BadInput, match="targets"):
+    with pytest.raises(BadInput, match=r"targets go from .*: leave out contexts without a class"):
         check_pair(dense, Contexts(np.ones((2, D), np.float32), np.array([0, target])))
     check_pair(dense, Contexts(np.ones((2, D), np.float32), np.array([0, V - 1])))
 

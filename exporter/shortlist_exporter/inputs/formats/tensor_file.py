@@ -12,6 +12,8 @@ from shortlist.errors import BadInput, NotFound
 
 from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids, sort_names
 
+SUFFIXES = (".safetensors", ".npy")
+
 
 def read_tensor_layer(path: Path, choice: Choice) -> Layer:
     """Read `weight` or the tensor chosen; with `weight` also `padded`, and scale and soft-cap from the metadata.
@@ -47,7 +49,10 @@ def read_tensors(path: Path, npy_name: str) -> Tensors:
         with safe_open(path, framework="pt") as file:
             return Tensors(path, {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {})
     except (SafetensorError, ValueError, TypeError, EOFError) as error:
-        raise BadInput(f"{path} is not a whole safetensors or npy file of numbers: write it again") from error
+        mending = (
+            "write it again" if path.suffix in SUFFIXES else f"save it as one of them, named {' or '.join(SUFFIXES)}"
+        )
+        raise BadInput(f"{path} is not a whole safetensors or npy file of numbers: {mending}") from error
 
 
 def load_npy(path: Path) -> torch.Tensor:
