@@ -56,7 +56,9 @@ def open_gguf(path: Path) -> Any:
 
 
 def refuse_part(reader: Any, path: Path) -> None:
-    """Raise BadInput for one of several files of a model: its layer and its settings may be in others."""
+    """Raise BadInput for an adapter, and for one of several files of a model, whose layer may be in another."""
+    if read_field(reader, "general.type") == "adapter":
+        raise BadInput(f"{path} holds an adapter alone: merge it into its model by llama.cpp's `llama-export-lora`")
     parts = read_field(reader, "split.count") or 1
     if parts > 1:
         raise BadInput(

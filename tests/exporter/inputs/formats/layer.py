@@ -68,9 +68,14 @@ SPELLINGS = {
 }
 
 
-def save_gguf(path, tensors, architecture="llama", tokens=None, types=None, parts=None, **settings):
-    """Tensors as arrays, or (array, type) to quantise. parts: how many files the model says it is in."""
+def save_gguf(path, tensors, architecture="llama", tokens=None, types=None, parts=None, file_type=None, **settings):
+    """Tensors as arrays, or (array, type) to quantise. parts: how many files the model says it is in.
+
+    file_type: "model" or "adapter"; None leaves it out.
+    """
     writer = gguf.GGUFWriter(path, architecture)
+    if file_type is not None:
+        writer.add_type(file_type)
     if parts is not None:
         writer.add_uint16("split.count", parts)
     for name, value in settings.items():

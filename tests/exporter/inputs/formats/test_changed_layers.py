@@ -92,6 +92,13 @@ def test_one_of_several_gguf_files(tmp_path):
     assert load_dense(save_gguf(tmp_path / "y.gguf", {"token_embd.weight": WEIGHT}, parts=1)).classes == V
 
 
+def test_a_gguf_adapter(tmp_path):
+    path = save_gguf(tmp_path / "x.gguf", {"output.weight.lora_b": WEIGHT}, file_type="adapter")
+    for name in (None, "output.weight.lora_b"):
+        with pytest.raises(BadInput, match=r"x\.gguf holds an adapter alone: merge it .*llama-export-lora"):
+            load_dense(path, tensor=name)
+
+
 def test_scales_are_not_the_only_matrix_of_a_quantised_state_dict(tmp_path):
     packed = {f"fc.{name}": x for name, x in GPTQ.items()}
     with pytest.raises(BadInput, match=r"3 matrices: choose by --tensor among fc\.qweight"):

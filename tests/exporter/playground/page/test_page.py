@@ -187,10 +187,13 @@ def test_vectors_are_pasted_or_taken(opened, playground):
     assert page.locator("#sides button").first.is_disabled()  # there is no text to go on with
     page.select_option("#row", "1")
     wait_until(lambda: words_of(page) == words_by_server(playground, model="lm", contexts=rows[1:]))
+    page.fill("#vectors", "\n".join(map(str, [rows[1], rows[0]])))  # a list of JSON a line, as of JSON lines
+    wait_until(lambda: words_of(page) == words_by_server(playground, model="lm", contexts=rows[:1]))
     for text, sentence in [
         ("1 2 x", "line 1 has 'x', which is no number"),
         ("[1,", "the vectors are no JSON"),
         ("", "there is no vector"),
+        ("1 2\n" * 21, "there are 21 vectors: give 20 at most"),
     ]:
         page.fill("#vectors", text)
         page.locator("#problem", has_text=sentence).wait_for()
