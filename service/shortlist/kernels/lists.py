@@ -124,7 +124,10 @@ def take_list(lists: IdLists, most: int, classes: int) -> IdArray | None:
 
 
 def to_plain_ids(lists: Any) -> npt.NDArray[np.integer[Any]] | None:
-    """One list as an array [m] or [1, m], of such an array or a list of ints; None for anything else."""
+    """One list as an array [m] or [1, m], of such an array, a list of ints, or a list of one such; None for others."""
+    if type(lists) is list and len(lists) == 1:  # the lists of a single row
+        (only,) = lists
+        lists = only if type(only) is list or (type(only) is np.ndarray and only.ndim == 1) else lists
     if type(lists) is list and set(map(type, lists)) == {int}:
         try:
             lists = np.array(lists)

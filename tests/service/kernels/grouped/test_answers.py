@@ -124,6 +124,13 @@ def test_a_native_call_takes_shared_lists(promise_head):
     assert answers.answer_listed(ROWS, K, None, [[3]] * len(ROWS)) is None
 
 
+@pytest.mark.parametrize("ids", [[3, 5], np.array([3, 5])])
+def test_a_native_call_takes_the_list_of_a_single_row(promise_head, ids):
+    alone, flat = (promise_head.row_answers.answer_listed(ROWS[:1], K, None, ban) for ban in ([ids], ids))
+    np.testing.assert_array_equal(alone[0], flat[0])
+    assert promise_head.row_answers.answer_listed(ROWS[:1], K, None, [[ids]]) is None
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_lists_are_refused(promise_head, name):
     with pytest.raises(BadInput, match="ban"):
