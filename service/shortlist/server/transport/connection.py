@@ -18,6 +18,7 @@ from .uvicorn_protocol import UvicornProtocol, cancel_timer, write_head
 SLICE_BYTES = 4096  # that the parser reads at a time outside of bodies: some 150 of the smallest requests
 WAITING_REQUEST_BYTES = 4096  # of memory that a request takes while it waits for those before it, without its body
 REST_SECONDS = 0.05  # between requests of one pipeline while others wait for theirs to be computed
+REFUSED_SECONDS = 1.0  # that a connection too many, which counts nowhere, stays open: TLS waits for its client to close
 FIRST_PROBE_SECONDS = 0.1  # until a client that has closed its side is probed again; then twice as long
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -30,8 +31,8 @@ class Connection(UvicornProtocol):
     parser is before the first byte of a request. in_body: a head was complete, its body is not. body_left: bytes that
     are still announced of it. is_counted: it is one of the open connections. is_held: nothing is read until requests
     are answered. refusal: what is sent once they are. held_bytes: of memory. message_timer: closes the connection when
-    the rest of a message does not come. read_timer: when a response is not read. probe_timer: probes a client that has
-    closed its side.
+    the rest of a message does not come, or it is one too many and its client does not leave. read_timer: when a
+    response is not read. probe_timer: probes a client that has closed its side.
     """
 
     address = client_name = ""
@@ -58,6 +59,7 @@ class Connection(UvicornProtocol):
             self.limits.open(self.client_name)
         except ShortlistError as error:
             self.refuse(error)
+            self.message_timer = self.loop.call_later(REFUSED_SECONDS, self.transport.abort)
             return
         self.is_counted = True
         self.start_idle_timer()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import socket
 import ssl
@@ -11,7 +13,8 @@ import httpx
 import pytest
 import shortlist
 import trustme
-from shortlist.server.settings import Settings
+from shortlist.server.settings import FEWEST_CONNECTIONS, Settings
+from shortlist.server.transport.connection import REFUSED_SECONDS
 from shortlist.server.transport.tls import make_context
 from shortlist.server.transport.uvicorn_protocol import HANDSHAKE_SECONDS
 
@@ -155,3 +158,25 @@ def test_a_connection_that_says_nothing_is_closed_soon(authority, small_reposito
         with socket.create_connection((host, int(port)), timeout=5 * HANDSHAKE_SECONDS) as connection:
             assert connection.recv(1) == b""
         assert time.monotonic() - start > HANDSHAKE_SECONDS / 2
+
+
+def count_files(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def test_a_client_that_does_not_leave_when_refused_holds_no_file(authority, ca_file, small_repository, tmp_path):
+    flags = (*write_certificate(authority, tmp_path), "--max-connections", str(FEWEST_CONNECTIONS))
+    context = ssl.create_default_context(cafile=ca_file)
+    with (
+        RunningServer(small_repository, *flags, verify=context) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        host, port = server.url.removeprefix("https://").split(":")
+        before = count_files(server)
+        connections = []
+        for _ in range(3 * FEWEST_CONNECTIONS):
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            connections.append(stack.enter_context(context.wrap_socket(connection, server_hostname=host)))
+        assert connections[-1].recv(12) == b"HTTP/1.1 503"
+        time.sleep(3 * REFUSED_SECONDS)
+        assert count_files(server) - before <= FEWEST_CONNECTIONS
