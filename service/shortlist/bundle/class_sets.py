@@ -13,10 +13,10 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,30 +37,67 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_REQUEST_SETS = 16  # named by one request
 MAX_UNPACKED_BYTES = 256 << 20  # of combinations of sets that are kept for a head
 MAX_PACKED_BYTES = 64 << 20  # of sets that are kept as bits, of which any combination is made
+ENTRY_BYTES, STAMP_BYTES = 512, 384  # that an entry takes beside its marks or bits, and each file of its key
 MAX_NAMED = 10  # sets that an error lists
 LEFTOVER_SECONDS = 3600.0  # no file is that old that is still written
 
 SetNames = str | Sequence[str] | None
 Stamped = tuple[str, int, int, int]  # a file with its inode, size, and time of change in ns
+Combination = tuple[tuple[Stamped, ...], int]  # files of sets, of which the first so many are those within
 BYTE_BITS = 8
 Bits = npt.NDArray[np.uint8]  # [ceil(V / 8)], a bit for each class
 
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key", Stamped, Combination)
 Entry = TypeVar("Entry", Members, Bits)
+
+
+class RecentEntries(Generic[Key, Entry]):
+    """What was asked for last, in a bounded number of bytes; nbytes: of all entries. Threads take turns by a lock."""
+
+    def __init__(self) -> None:
+        self.entries: OrderedDict[Key, Entry] = OrderedDict()
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def get(self, key: Key) -> Entry | None:
+        """What is kept of `key`, which was asked for last from now on; None where nothing is."""
+        if key in self.entries:
+            self.entries.move_to_end(key)
+        return self.entries.get(key)
+
+    def keep(self, key: Key, entry: Entry, most: int) -> None:
+        """Keep an entry, in place of what was not asked for the longest, in `most` bytes."""
+        self.drop(key)
+        self.entries[key] = entry
+        self.nbytes += self.measure(key, entry)
+        while self.nbytes > most and len(self.entries) > 1:
+            self.drop(next(iter(self.entries)))
+
+    def drop(self, key: Key) -> None:
+        """Keep nothing of `key` any more."""
+        entry = self.entries.pop(key, None)
+        if entry is not None:
+            self.nbytes -= self.measure(key, entry)
+
+    def measure(self, key: Key, entry: Entry) -> int:
+        """The bytes that an entry takes at most."""
+        return entry.nbytes + ENTRY_BYTES + STAMP_BYTES * len(list_files(key))
 
 
 class ClassSets:
     """The named sets of one head, read as they are asked for: each once, whatever others it is asked beside.
 
     Threads may share it. folders: where they are looked for, the first first. A set that was replaced is noticed at the
-    next request.
+    next request; what is kept of one that is gone is forgotten when another is read.
     """
 
     def __init__(self, folders: Sequence[Path], classes: int, model: str) -> None:
         self.folders, self.classes, self.model = tuple(folders), classes, model
         self.folder_names = tuple(map(str, folders))
-        self.unpacked: OrderedDict[tuple[tuple[Stamped, ...], int], Members] = OrderedDict()
-        self.packed: OrderedDict[Stamped, Bits] = OrderedDict()
+        self.unpacked: RecentEntries[Combination, Members] = RecentEntries()
+        self.packed: RecentEntries[Stamped, Bits] = RecentEntries()
         self.lock = threading.Lock()
 
     def find(self, within: SetNames, without: SetNames) -> Members | None:
@@ -81,12 +118,9 @@ class ClassSets:
     def stamp(self, name: str) -> Stamped:
         """The file of a set, and what changes when it is replaced; raises NotFound."""
         for folder in self.folder_names:
-            path = f"{folder}/{name}{SUFFIX}"  # of every request: a `Path` takes three times as long
-            try:
-                status = os.stat(path)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            return path, status.st_ino, status.st_size, status.st_mtime_ns
+            file = stamp_file(f"{folder}/{name}{SUFFIX}")  # of every request: a `Path` takes three times as long
+            if file is not None:
+                return file
         known = sorted({known for folder in self.folders for known in list_set_names(folder)})
         some = ", ".join(known[:MAX_NAMED]) + (", ..." if len(known) > MAX_NAMED else "")
         raise NotFound(f"{self.model} has no set '{cut(name)}': {f'it has {some}' if known else 'it has none'}")
@@ -107,21 +141,41 @@ class ClassSets:
             marks[ids[: np.searchsorted(ids, self.classes)]] = True
             bits = np.packbits(marks)
             self.keep(self.packed, file, bits, MAX_PACKED_BYTES)
+            self.forget_stale()
         return bits
 
-    def look_up(self, entries: OrderedDict[Key, Entry], key: Key) -> Entry | None:
-        """What is kept of `key`, which was asked for last from now on; None where nothing is."""
+    def forget_stale(self) -> None:
+        """Forget what is kept of sets that were replaced or deleted: nobody will ask for it."""
         with self.lock:
-            if key in entries:
-                entries.move_to_end(key)
+            stale = {file for file in self.packed.entries if stamp_file(file[0]) != file}
+            for file in stale:
+                self.packed.drop(file)
+            for key in [key for key in self.unpacked.entries if stale and not stale.isdisjoint(key[0])]:
+                self.unpacked.drop(key)
+
+    def look_up(self, entries: RecentEntries[Key, Entry], key: Key) -> Entry | None:
+        """What is kept of `key`; None where nothing is."""
+        with self.lock:
             return entries.get(key)
 
-    def keep(self, entries: OrderedDict[Key, Entry], key: Key, entry: Entry, most: int) -> None:
-        """Keep an entry for the next request, in place of what was not asked for the longest, in `most` bytes."""
+    def keep(self, entries: RecentEntries[Key, Entry], key: Key, entry: Entry, most: int) -> None:
+        """Keep an entry for the next request, in `most` bytes with the others."""
         with self.lock:
-            entries[key] = entry
-            while sum(each.nbytes for each in entries.values()) > most and len(entries) > 1:
-                entries.popitem(last=False)
+            entries.keep(key, entry, most)
+
+
+def stamp_file(path: str) -> Stamped | None:
+    """A file, and what changes when it is replaced; None where there is none."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return path, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def list_files(key: Stamped | Combination) -> tuple[Any, ...]:
+    """The files of an entry's key."""
+    return key[0] if isinstance(key[0], tuple) else key[:1]
 
 
 def parse_set_names(what: str, names: SetNames) -> tuple[str, ...]:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from shortlist.bundle import class_sets
 from shortlist.bundle.class_sets import (
+    ENTRY_BYTES,
     MAX_REQUEST_SETS,
     ClassSets,
     delete_set,
@@ -82,6 +83,31 @@ def test_no_more_sets_are_kept_than_fit(sets, monkeypatch):
     for name in ("shoes", "red", "shoes"):
         sets.find(name, None)
     assert (len(sets.packed), len(sets.unpacked)) == (1, 1)
+
+
+def test_nothing_is_kept_of_sets_that_were_replaced_or_deleted(sets, folder):
+    """A set that was put again every minute left its marks behind each time, up to 256 MiB."""
+    sets.find("red", None)
+    for number in range(5):
+        write_set(folder, "shoes", pack_set([number]))
+        sets.find("shoes", "red")
+    assert (len(sets.packed), len(sets.unpacked)) == (2, 2)
+    delete_set(folder, "shoes")
+    write_set(folder, "red", pack_set([1]))
+    sets.find("red", None)
+    assert (len(sets.packed), len(sets.unpacked)) == (1, 1)
+
+
+def test_what_is_kept_is_counted_with_what_finds_it(folder, monkeypatch):
+    """Marks of eight classes take fewer bytes than the names of the files that they were made of."""
+    monkeypatch.setattr(class_sets, "MAX_UNPACKED_BYTES", 3 * ENTRY_BYTES)
+    sets = ClassSets((folder,), 8, "items")
+    for within, without in (("shoes", None), ("red", None), (None, "shoes"), (None, "red"), ("red", "shoes")):
+        sets.find(within, without)
+        assert sets.unpacked.nbytes == sum(
+            map(sets.unpacked.measure, *zip(*sets.unpacked.entries.items(), strict=True))
+        )
+    assert len(sets.unpacked) < 3
 
 
 @pytest.mark.parametrize("classes", [1, 6, 7, 8, 9])
