@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 SIGN = b"c"  # each message is one byte, with a file descriptor on its way to a process and without on its way back
 LOSS_SIGN = b"l"  # in place of it on the way back: the process has too many files open to take the connection
 TURN_CONNECTIONS = 8  # that a process takes at a time: those too many are closed before the next ones need files
+MAX_KEPT = 64  # connections on their way to a process: a socket holds some 270 answers, and the next would be lost
 RETRY_SECONDS = 0.02  # until a connection is tried again that no process could take
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,8 @@ class Passage:
     """The supervisor's end of the way to one process. passed: connections so far.
 
     A connection is kept until the process says that it has it, before it reads anything: of one that was killed
-    meanwhile another process can still serve it.
+    meanwhile another process can still serve it. No answer may be lost: from then on each would let go of an earlier
+    connection than its own, which then stays open here after the process has closed it.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -41,6 +43,10 @@ class Passage:
 
     def send(self, connection: socket.socket) -> bool:
         """Pass on a connection, which the caller closes; returns whether there was room, and somebody to take it."""
+        if len(self.kept) >= MAX_KEPT:
+            self.note_taken()  # as while many connections come the event loop has no turn to
+        if len(self.kept) >= MAX_KEPT:
+            return False
         with contextlib.ExitStack() as stack:
             try:
                 kept = stack.enter_context(connection.dup())

@@ -8,7 +8,14 @@ import os
 import resource
 import socket
 
-from shortlist.fleet.processes.connections import TURN_CONNECTIONS, Acceptor, Passage, make_passage, take_connections
+from shortlist.fleet.processes.connections import (
+    MAX_KEPT,
+    TURN_CONNECTIONS,
+    Acceptor,
+    Passage,
+    make_passage,
+    take_connections,
+)
 
 
 def run(test):
@@ -78,6 +85,35 @@ def test_what_a_process_never_had_that_has_ended_is_still_open():
         with kept:
             kept.send(b"hello")
             assert await read(client) == b"hello"
+
+    run(test)
+
+
+def close_all(connections):
+    for connection in connections:
+        connection.close()
+    return len(connections)
+
+
+def test_no_answer_is_lost_while_more_connections_come_than_answers_fit():
+    """After a burst the supervisor held connections open that their process had closed: their clients waited."""
+
+    async def test(ours, theirs, client, connection):
+        for _ in range(1000):  # in one turn of the event loop
+            assert ours.send(connection)
+            close_all(take_connections(theirs)[0])
+        ours.note_taken()
+        assert close_all(ours.close()) == 0
+
+    run(test)
+
+
+def test_so_many_connections_may_be_on_their_way_to_a_process():
+    async def test(ours, theirs, client, connection):
+        assert sum(ours.send(connection) for _ in range(2 * MAX_KEPT)) == len(ours.kept) == MAX_KEPT
+        assert close_all(take_connections(theirs)[0]) == TURN_CONNECTIONS
+        assert ours.send(connection)
+        assert close_all(ours.close()) == MAX_KEPT - TURN_CONNECTIONS + 1
 
     run(test)
 
