@@ -186,6 +186,11 @@ class Server(UvicornServer):
         self.service = service
         self.exit_code = 0
 
+    @property
+    def closing_seconds(self) -> float:
+        """As long as a client may take to read any other response."""
+        return self.service.settings.body_timeout
+
     def handle_signals(self) -> None:
         """Drain at SIGTERM, stop at once at Ctrl-C, read keys, certificate and repository again at SIGHUP.
 

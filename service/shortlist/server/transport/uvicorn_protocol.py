@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 ACCEPTED_AT_ONCE = 8  # connections of a socket, in a round of the event loop: uvloop's servers accept one each
 HANDSHAKE_SECONDS = 5.0  # of TLS: a connection that says nothing holds a file and memory for as long
+CLOSING_SECONDS = 30.0  # of TLS, for a server without settings of its own
 
 
 class TlsOptions(TypedDict, total=False):
@@ -55,10 +56,16 @@ class TlsOptions(TypedDict, total=False):
 
     ssl: ssl.SSLContext
     ssl_handshake_timeout: float
+    ssl_shutdown_timeout: float
 
 
 class UvicornServer(uvicorn.Server):
     """uvicorn's server, under names of our own."""
+
+    @property
+    def closing_seconds(self) -> float:
+        """How long a client may take, with TLS, to read what is left when a connection is closed, and to leave."""
+        return CLOSING_SECONDS
 
     def handle_signals(self) -> None:
         """Set signal handlers, in the running loop; by default none."""
@@ -96,7 +103,11 @@ class UvicornServer(uvicorn.Server):
         """How the event loop is to encrypt the connections of a socket, which are no protocol's before that is done."""
         if sock.family == socket.AF_UNIX or self.config.ssl is None:
             return {}
-        return {"ssl": self.config.ssl, "ssl_handshake_timeout": HANDSHAKE_SECONDS}
+        return {
+            "ssl": self.config.ssl,
+            "ssl_handshake_timeout": HANDSHAKE_SECONDS,
+            "ssl_shutdown_timeout": self.closing_seconds,
+        }
 
     def close_listeners(self) -> None:
         """Close the listening sockets, so that no new connections come."""

@@ -180,3 +180,22 @@ def test_a_client_that_does_not_leave_when_refused_holds_no_file(authority, ca_f
         assert connections[-1].recv(12) == b"HTTP/1.1 503"
         time.sleep(3 * REFUSED_SECONDS)
         assert count_files(server) - before <= FEWEST_CONNECTIONS
+
+
+def test_a_client_that_does_not_leave_after_its_last_response_is_cut_off(
+    authority, ca_file, small_repository, tmp_path
+):
+    """The event loop waits for 30 s, whatever --body-timeout says."""
+    flags = (*write_certificate(authority, tmp_path), "--body-timeout", "1")
+    context = ssl.create_default_context(cafile=ca_file)
+    with RunningServer(small_repository, *flags, verify=context) as server:
+        host, port = server.url.removeprefix("https://").split(":")
+        before = count_files(server)
+        with (
+            socket.create_connection((host, int(port)), timeout=10) as connection,
+            context.wrap_socket(connection, server_hostname=host) as encrypted,
+        ):
+            encrypted.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert encrypted.recv(12) == b"HTTP/1.1 200"
+            time.sleep(4)
+            assert count_files(server) <= before
