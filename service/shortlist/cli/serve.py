@@ -11,6 +11,7 @@ again, SIGTERM finishes what was accepted and leaves.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Literal, get_args, get_origin
@@ -18,7 +19,7 @@ from typing import Literal, get_args, get_origin
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
-from shortlist.server.settings import LOCAL_RAY, VARIABLES_ALONE, Settings, load_settings
+from shortlist.server.settings import LOCAL_RAY, VARIABLES_ALONE, Settings, explain_misspelt, load_settings
 
 METAVARS = {  # stand for values in the help, by setting; for all others the last word of the name does
     "PATH": ("unix_socket",),
@@ -64,6 +65,8 @@ def find_metavar(name: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until a signal stops it; returns 2 where a flag or variable is wrong."""
+    for sentence in explain_misspelt(os.environ):
+        print(f"shortlist serve: {sentence}", file=sys.stderr)
     try:
         settings = load_settings(**vars(args))
     except BadInput as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
+from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -14,6 +16,8 @@ from shortlist.errors import BadInput
 
 ENVIRONMENT_PREFIX = "SHORTLIST_"
 VARIABLES_ALONE = ("api_keys",)  # settings without a flag: every user of a machine sees the flags of a process
+OTHER_VARIABLES = ("api_key", "kernels")  # that clients and the compiled loops read
+LEAST_LIKENESS = 0.75  # of a misspelt name; those that Kubernetes sets for a service `shortlist` are less like any
 LOCAL_NAME = "localhost"
 LOCAL_RAY = "local"  # in place of an address: Ray is started here, and ends with the server
 DEFAULT_PORT = 8000
@@ -213,6 +217,18 @@ def load_settings(**flags: Any) -> Settings:
         return Settings(**set_flags)
     except ValidationError as error:
         raise BadInput(explain_error(error, set_flags)) from None
+
+
+def explain_misspelt(variables: Iterable[str]) -> list[str]:
+    """A sentence for each of these names of variables that is no setting, but nearly the name of one."""
+    known = (*Settings.model_fields, *OTHER_VARIABLES)
+    names = sorted(each.removeprefix(ENVIRONMENT_PREFIX) for each in variables if each.startswith(ENVIRONMENT_PREFIX))
+    likely = {name: difflib.get_close_matches(name.lower(), known, 1, LEAST_LIKENESS) for name in names}
+    return [
+        f"{ENVIRONMENT_PREFIX}{name} is no setting and does nothing: is it {ENVIRONMENT_PREFIX}{near[0].upper()}?"
+        for name, near in likely.items()
+        if near and name.lower() not in known
+    ]
 
 
 def explain_error(error: ValidationError, flags: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from shortlist.errors import BadInput
-from shortlist.server.settings import load_settings
+from shortlist.server.settings import explain_misspelt, load_settings
 
 from tests.support.layers import run_cli
 
@@ -60,6 +60,22 @@ def test_serve_says_it_in_one_line(tmp_path):
         assert process.returncode == 2
         assert process.stderr.splitlines() == [process.stderr.strip()]
         assert process.stderr.startswith(f"shortlist serve: --port is '{port}': ")
+
+
+def test_a_variable_that_is_nearly_a_setting_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHORTLIST_PROT", "9000")
+    process = run_cli("serve", tmp_path, "--port", "none")
+    assert process.stderr.startswith(
+        "shortlist serve: SHORTLIST_PROT is no setting and does nothing: is it SHORTLIST_PORT?"
+    )
+
+
+def test_variables_of_others_are_nobodys_mistake():
+    link = ("SERVICE_HOST", "SERVICE_PORT", "PORT_8000_TCP", "PORT_8000_TCP_ADDR", "PORT_8000_TCP_PROTO")
+    assert (
+        explain_misspelt(f"SHORTLIST_{name}" for name in (*link, "PORT", "API_KEYS", "API_KEY", "KERNELS", "CPUS"))
+        == []
+    )
 
 
 def test_help_names_every_flag_with_its_default():
