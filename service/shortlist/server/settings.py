@@ -39,13 +39,20 @@ def drop_service_link(value: object) -> object:
     return DEFAULT_PORT if isinstance(value, str) and "://" in value else value
 
 
+def strip_brackets(value: object) -> object:
+    """An IPv6 address without the brackets that it has in URLs."""
+    return value[1:-1] if isinstance(value, str) and value.startswith("[") and value.endswith("]") else value
+
+
 class Settings(BaseSettings):
     """All settings of a server, with their defaults; sizes in bytes, times in seconds."""
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
 
     repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
-    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    host: Annotated[str, BeforeValidator(strip_brackets)] = Field(
+        "127.0.0.1", min_length=1, description="address to listen on"
+    )
     port: Annotated[int, BeforeValidator(drop_service_link)] = Field(
         DEFAULT_PORT, ge=0, le=65535, description="port; 0 takes a free one and prints it"
     )

@@ -49,6 +49,10 @@ def test_wrong_variable_is_named_with_its_value(monkeypatch, name, value):
     assert "\n" not in str(excinfo.value)
 
 
+def test_an_address_may_have_the_brackets_of_urls():
+    assert load_settings(host="[::1]").host == "::1"
+
+
 def test_wrong_flag_is_named_with_its_value():
     with pytest.raises(BadInput, match=r"^--max-rows is '0': "):
         load_settings(max_rows="0")
