@@ -35,6 +35,15 @@ def test_weights_and_bias_of_any_float_become_float32(tmp_path, weight, dtype):
     assert (dense.logit_scale, dense.soft_cap, dense.padded.size) == (1.0, None, 0)
 
 
+def test_a_convolution_of_1_by_1_is_a_layer_and_pooled_features_are_contexts(tmp_path, weight):
+    dense = load_dense(save(tmp_path / "head.safetensors", weight=weight[:, :, None, None]))
+    np.testing.assert_array_equal(dense.weight, weight.numpy())
+    contexts = load_contexts(save(tmp_path / "contexts.safetensors", contexts=weight[:, :, None, None]))
+    np.testing.assert_array_equal(contexts.contexts, weight.numpy())
+    with pytest.raises(BadInput, match=r"shape \[12, 4, 1, 2\]: give 2 axes"):
+        load_dense(save(tmp_path / "wide.safetensors", weight=weight[:, :, None, None].repeat(1, 1, 1, 2)))
+
+
 def test_scale_cap_and_padding_come_from_the_file(tmp_path, weight):
     metadata = {"logit_scale": "0.0625", "soft_cap": "30.0", "model": "any"}
     dense = load_dense(save(tmp_path / "h.safetensors", metadata, weight=weight, padded=torch.tensor([11, 3, 11])))

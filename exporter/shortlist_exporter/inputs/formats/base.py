@@ -87,9 +87,14 @@ class Tensors:
 
 
 def read_floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
-    """A tensor of `dims` axes as finite float32; raises BadInput that begins with `what`."""
+    """A tensor of `dims` axes as finite float32; raises BadInput that begins with `what`.
+
+    Two axes of length 1 behind these are left out: those of a convolution of 1 x 1, and of what was pooled for one.
+    """
     if tensor.dtype not in FLOAT_TYPES or tensor.layout != torch.strided or tensor.is_meta:
         raise BadInput(f"{what} is {dtype_name(tensor)}: give float32, float16 or bfloat16")
+    if tensor.shape[dims:] == (1, 1):
+        tensor = tensor.reshape(tensor.shape[:dims])
     if tensor.ndim != dims or tensor.numel() == 0:
         raise BadInput(f"{what} has shape {list(tensor.shape)}: give {dims} axes, none of them 0")
     values: Array = np.ascontiguousarray(tensor.detach().float().numpy())
