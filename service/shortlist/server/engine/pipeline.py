@@ -46,7 +46,9 @@ async def respond(service: Service, target: Target, scope: Scope, receive: Recei
         except (Exception, asyncio.CancelledError) as error:
             state.read_seconds = state.read_seconds or time.perf_counter() - state.start  # its body never was whole
             response = make_failure_response(error, state)
-        note_response(service, state, response)
+        state.recorder.note_request(state, response.status)
+        if service.reports.are_wanted:
+            service.reports.tell(state, response.status)
         state.task = state.computation = None  # what is still needed of their arrays is in the response
         hold.keep_response(len(response.content))
         headers_out = [*response.headers, (b"connection", b"close")] if service.closing else response.headers
@@ -98,7 +100,9 @@ def respond_inline(
             return None
     except Exception as error:
         response = make_failure_response(error, state)
-    note_response(service, state, response)
+    state.recorder.note_request(state, response.status)
+    if service.reports.are_wanted:
+        service.reports.tell(state, response.status)
     return response
 
 
@@ -118,13 +122,6 @@ def make_response_inline(service: Service, target: Target, state: RequestState, 
     state.computation = served_model.batcher.compute_inline(task)
     served_model.offer_rows(task, state.computation.result)
     return Response(OK_STATUS, *request.encode(state.computation.result))
-
-
-def note_response(service: Service, state: RequestState, response: Response) -> None:
-    """Count the request in the metrics, and tell of it to spans and the log where they are wanted."""
-    state.recorder.note_request(state, response.status)
-    if service.reports.are_wanted:
-        service.reports.tell(state, response.status)
 
 
 def make_failure_response(error: BaseException, state: RequestState) -> Response:
