@@ -139,6 +139,7 @@ class Trainer:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """The arguments: files, and how long to train."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, required=True, help="tokenised sentences, one a line")
     parser.add_argument("--target", type=Path, required=True, help="their translations")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal
-from shortlist.core.results import FloatArray
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.statistics import bound_mean
@@ -59,63 +57,39 @@ def verify_and_seal(
     which targets are counted. Raises QualityError where the request's promise is not kept.
     """
     assert sample.truth is not None, "the reference is there while a bundle is made"
-    head = open_draft(folder, draft, request)
-    truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
-    quality = measure_draft(head, request, fitted, sample, reference, dense, progress)
-    check_promise(quality, request)
-    write_calibration(folder, head, truth)
-    write_labels(folder, request.labels)
-    write_sets(folder, request.sets)
-    progress("dense crossover", 0, 1)
-    figures = time_ways(head, truth.contexts, request)
-    crossover = figures["dense_crossover"]
-    notes = add_notes(draft, request, quality, crossover)
-    figures |= {"quality": quality, "provenance": draft.provenance | notes}
-    figures |= {"dense_crossover": keep_single_rows(crossover)}
-    manifest = seal(folder, draft.model_copy(update=figures))
-    bundle = Bundle(folder)
-    check_canary(Head(bundle, "cpu", request.threads), bundle)
-    return manifest
-
-
-def open_draft(folder: Path, draft: Manifest, request: Request) -> Head:
-    """The head of a folder that is not sealed yet, as the service would open it."""
+    # Measure the head as the service would open it
     (folder / MANIFEST_FILE).write_text(draft.with_digest().model_dump_json(), "utf-8")
-    return Head(Bundle(folder, verify=False), "cpu", request.threads)
-
-
-def measure_draft(
-    head: Head,
-    request: Request,
-    fitted: Fitted,
-    sample: Sample,
-    reference: nn.Module,
-    dense: nn.Module,
-    progress: Progress,
-) -> Quality:
-    """The head's precision and cost on the contexts held out; of a head that is its own reference, targets as well."""
-    assert sample.truth is not None
-    draft = head.manifest
+    head = Head(Bundle(folder, verify=False), "cpu", request.threads)
     truth = sample.truth.first_classes(min(TRUE_CLASSES, draft.max_k))
     count = count_rows(progress, "held-out quality", truth.contexts)
     answers = answer_held_out(head, truth.contexts, request.depths, count)
     cost = add_dense_rows(fitted.cost, draft.settings, answers[min(TRUE_CLASSES, draft.max_k)], draft.classes)
     quality = measure_quality(answers, reference, sample.truth, sample.kinds, cost, request.depths)
-    if draft.reference != "self":
-        return quality
-    beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
-    return quality.model_copy(update={"targets": beside})
-
-
-def time_ways(head: Head, contexts: FloatArray, request: Request) -> dict[str, Any]:
-    """What the manifest says of the ways to answer, by times on `contexts` [n, d]: dense, bans, lists, proofs."""
-    large = request.fallback and head.manifest.reference == "dense"
-    return {
-        "dense_crossover": head.measure_crossover(head.plan, contexts) if large else None,
-        "settings": choose_ban_limits(head, contexts) if large else head.manifest.settings,
-        "list_costs": measure_list_costs(head, contexts),
-        "certificate": measure_certificate(head, contexts, fallback=request.fallback),
+    if draft.reference == "self":
+        beside = measure_target_quality(answers, reference, dense, fitted.retrained, truth)
+        quality = quality.model_copy(update={"targets": beside})
+    check_promise(quality, request)
+    # Write what else the bundle holds
+    write_calibration(folder, head, truth)
+    write_labels(folder, request.labels)
+    write_sets(folder, request.sets)
+    # Time the ways to answer: the head, dense, lists, proofs
+    progress("dense crossover", 0, 1)
+    large = request.fallback and draft.reference == "dense"
+    crossover = head.measure_crossover(head.plan, truth.contexts) if large else None
+    figures = {
+        "settings": choose_ban_limits(head, truth.contexts) if large else draft.settings,
+        "quality": quality,
+        "dense_crossover": keep_single_rows(crossover),
+        "list_costs": measure_list_costs(head, truth.contexts),
+        "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
+        "provenance": draft.provenance | add_notes(draft, request, quality, crossover),
     }
+    # Seal it, and load it as a server does
+    manifest = seal(folder, draft.model_copy(update=figures))
+    bundle = Bundle(folder)
+    check_canary(Head(bundle, "cpu", request.threads), bundle)
+    return manifest
 
 
 def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: int | None) -> dict[str, list[str]]:

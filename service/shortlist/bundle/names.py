@@ -133,9 +133,10 @@ def resolve_names(
         raise make_names_error(what, model)
     rows = [to_list(row) for row in values]
     lists = rows if is_nested(rows) else [rows]
-    found = [find_ids(what, row, names, model, unknown=unknown) for row in lists]
-    kept = found if in_place else [[number for number in row if number != NO_CLASS] for row in found]
-    return kept if is_nested(rows) else kept[0]
+    ids = [find_ids(what, row, names, model, unknown=unknown) for row in lists]
+    if not in_place:
+        ids = [[number for number in row if number != NO_CLASS] for row in ids]
+    return ids if is_nested(rows) else ids[0]
 
 
 def make_names_error(what: str, model: str) -> BadInput:
@@ -148,8 +149,10 @@ def find_ids(what: str, texts: list[Any], names: Names, model: str, *, unknown: 
     if not {str}.issuperset(map(type, texts)):
         raise BadInput(f"{what} must hold names alone, or ids alone")
     ids: list[int] = names.find(texts).tolist()
+    if unknown or NO_CLASS not in ids:
+        return ids
     wrong = [text for text, number in zip(texts, ids, strict=True) if number == NO_CLASS and text != PADDING]
-    if wrong and not unknown:
+    if wrong:
         raise BadInput(f"{what} holds '{cut(wrong[0])}', which no class of {model} is called")
     return ids
 

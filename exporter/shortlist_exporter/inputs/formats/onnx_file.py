@@ -93,11 +93,11 @@ def find_only_head(graph: Graph) -> Any:
 
 def refuse_quantised(graph: Graph) -> None:
     """Raise BadInput where products are by quantised weights, of which no matrix of the graph is the layer."""
-    found = sorted({node.op_type for node in graph.makers.values()} & set(QUANTISED_OPERATORS))
-    if found:
+    operators = sorted({node.op_type for node in graph.makers.values()} & set(QUANTISED_OPERATORS))
+    if operators:
         raise BadInput(
-            f"{graph.path} holds quantised weights ({join_names(found)}) and no MatMul or Gemm by plain ones before "
-            "its outputs: give the model from before it was quantised, or its weights as safetensors"
+            f"{graph.path} holds quantised weights ({join_names(operators)}) and no MatMul or Gemm by plain ones "
+            "before its outputs: give the model from before it was quantised, or its weights as safetensors"
         )
 
 
