@@ -98,7 +98,7 @@ class GraphScorer:
         logits = np.concatenate([graph.run_outputs(["logits"], inputs | place)[0][0] for graph, place in calls])[
             positions
         ]
-        tail = self.tail[route[0]]
+        tail = self.tail[route[0]] if ids.size < self.list_scorer.classes else np.float32(0)
         if not self.second_stage:
             return rank_row(logits, ids, k, logits, tail)
         # These are previews: the best are scored exactly

@@ -66,16 +66,18 @@ class SecondCluster(NamedTuple):
     new_logits: FloatArray
 
 
-def merge_second(first: PlanResult, second: SecondCluster, tail: np.float32) -> PlanResult:
+def merge_second(first: PlanResult, second: SecondCluster, tail: np.float32, classes: int) -> PlanResult:
     """The result of a single row over two clusters, from that over the best one.
 
-    tail: nats that the first's normaliser has for the classes outside it. Overwrites `second.new_logits`.
+    tail: nats that the first's normaliser has for the classes outside it; none is where both hold all `classes`.
+    Overwrites `second.new_logits`.
     """
     if second.new_logits.size == 0:
         return first
     ids = np.concatenate([first.ids[0], second.ids[second.new_top]])
     logits = np.concatenate([first.logits[0], second.top[second.new_top]])
     order = np.lexsort((ids, -logits))[: first.ids.shape[1]]
-    log_normalizer = np.logaddexp(first.log_normalizer - tail, log_sum_exp(second.new_logits)) + tail
     scored = first.scored + np.int32(second.new_logits.size)
+    log_normalizer = np.logaddexp(first.log_normalizer - tail, log_sum_exp(second.new_logits))
+    log_normalizer += np.where(scored < classes, tail, np.float32(0))
     return PlanResult(ids[None, order], logits[None, order], log_normalizer, scored)

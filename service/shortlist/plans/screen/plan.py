@@ -69,7 +69,7 @@ class ScreenPlan(Plan):
         self.loops: ScreenLoops | None = None
         if bundle.has_graph("fused") and low_rank is None:
             fused = Graph(bundle.graph("fused"), device, threads)
-            self.single = SingleRowScorer(fused, graphs, self.sets, index["tail"])
+            self.single = SingleRowScorer(fused, graphs, self.sets, index["tail"], self.classes)
         if low_rank is None and device == "cpu":
             self.loops = ScreenLoops.open(bundle, index, threads)
         self.most_rows = chunk_rows(max(self.sets.count, self.sets.largest))

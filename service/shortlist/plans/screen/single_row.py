@@ -25,8 +25,10 @@ class SingleRowScorer:
     best cluster, `top_logits`, `top_index` [1, k], `log_normalizer` [1].
     """
 
-    def __init__(self, fused: Graph, graphs: list[SetGraph], sets: CandidateSets, tail: FloatArray) -> None:
-        self.fused, self.graphs, self.sets, self.tail = fused, graphs, sets, tail
+    def __init__(
+        self, fused: Graph, graphs: list[SetGraph], sets: CandidateSets, tail: FloatArray, classes: int
+    ) -> None:
+        self.fused, self.graphs, self.sets, self.tail, self.classes = fused, graphs, sets, tail, classes
 
     def score(self, contexts: FloatArray, k: int, settings: ScreenSettings, use_dense: bool) -> PlanResult:
         """The k best classes of one row [1, d], k at most the smallest set's size.
@@ -50,4 +52,5 @@ class SingleRowScorer:
         graph, ends = self.graphs[second]
         logits, top, index = graph.run_outputs(SECOND_OUTPUTS, inputs | ends)
         new, ids = self.sets.mask_new(best, second), self.sets.by_number[second][index[0]]
-        return merge_second(first, SecondCluster(ids, top[0], new[index[0]], logits[0, new]), self.tail[best])
+        newcomers = SecondCluster(ids, top[0], new[index[0]], logits[0, new])
+        return merge_second(first, newcomers, self.tail[best], self.classes)

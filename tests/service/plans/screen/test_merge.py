@@ -66,13 +66,14 @@ def test_a_row_with_fewer_legal_classes_than_k_is_short():
 def test_two_clusters_merged_are_their_union(values, seed, k):
     rng, all_logits = np.random.default_rng(seed), np.array(values, np.float32) / 4
     sets = [np.sort(rng.choice(len(values), rng.integers(4, len(values) + 1), replace=False)) for _ in range(2)]
-    tail = np.float32(0.5)
+    tail = np.float32(0.5 if len(sets[0]) < len(values) else 0)  # of the first cluster
     first, second = (rank_row(all_logits[ids], ids, k, all_logits[ids], tail) for ids in sets)
     new = ~np.isin(sets[1], sets[0])
     other = SecondCluster(second.ids[0], second.logits[0], ~np.isin(second.ids[0], sets[0]), all_logits[sets[1][new]])
-    merged = merge_second(first, other, tail)
+    merged = merge_second(first, other, tail, len(values))
     union = np.union1d(*sets)
-    wanted = rank_row(all_logits[union], union, k, all_logits[union], tail)
+    outside = tail if union.size < len(values) else np.float32(0)
+    wanted = rank_row(all_logits[union], union, k, all_logits[union], outside)
     np.testing.assert_array_equal(merged.ids, wanted.ids)
     np.testing.assert_array_equal(merged.logits, wanted.logits)
     np.testing.assert_array_equal(merged.scored, wanted.scored)

@@ -10,7 +10,7 @@ import pytest
 from shortlist.errors import BadInput
 from shortlist.plans.screen import plan as screen_plan
 
-from tests.support.layers import CLASSES, make_contexts, make_dense, make_head
+from tests.support.layers import CLASSES, logprobs_of, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,7 @@ FORMS = {
     "second stage": {"second_stage": "int8", "width": "12", "full_view": "30", "probes": "2"},
     "fall-back": {"fallback": "0.3", "second_probe": "0.3"},
 }
+PARTS = "ids", "logprobs", "scored"
 contexts = make_contexts(400)
 rows = contexts.contexts[-64:]
 
@@ -157,3 +158,19 @@ def test_a_class_that_all_rows_ask_for_is_looked_up_once_a_cluster(heads, monkey
     assert 1 <= len(looks) == len(set(looks)) <= 6
     monkeypatch.undo()
     np.testing.assert_allclose(together, np.concatenate([head.logprobs(row[None], [7]) for row in rows]), atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["loops", "single row", "graphs"])
+def test_two_clusters_that_hold_all_classes_leave_nothing_to_estimate(tmp_path, way, prove_small_layers):
+    dense = make_dense(9)
+    options = {"clusters": "3", "budget": "5", "rounds": "0", "epochs": "1", "probes": "2"}
+    head = make_head(tmp_path, dense, contexts, method="l2s", options=options)
+    assert head.plan.loops is not None
+    head.plan.loops = head.plan.loops if way == "loops" else None
+    count = 1 if way == "single row" else len(rows)
+    tops = [head.topk_by_plan(rows[i : i + count], 2) for i in range(0, len(rows), count)]
+    ids, logprobs, scored = (np.concatenate([getattr(top, name) for top in tops]) for name in PARTS)
+    is_whole = scored == 9
+    assert 0 < is_whole.sum() < len(rows)
+    wanted = np.take_along_axis(logprobs_of(dense, rows), ids, axis=1)
+    np.testing.assert_allclose(logprobs[is_whole], wanted[is_whole], atol=1e-5)

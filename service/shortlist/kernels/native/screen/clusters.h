@@ -126,6 +126,11 @@ INLINE int64_t choose_clusters(const struct sets *sets, const struct screen_limi
     return clusters > 2 ? TO_GRAPHS : clusters;
 }
 
+/* Nats that the classes outside of a row's `count` classes add to its log-sum-exp, by its best cluster. */
+INLINE float take_tail(const struct sets *sets, int64_t best, int64_t count) {
+    return count < sets->classes ? sets->tail[best] : 0; /* two clusters may hold all classes between them */
+}
+
 /* Where results are written: ids and logits [B, k], the others [B]. */
 struct set_results {
     int64_t *ids;

@@ -73,7 +73,8 @@ static void score_clusters_of_row(const struct sets *sets, const struct screen_l
         new = drop_known(best_ids, size, other_ids, more, bits, products + size);
         take_best(products + size, other_ids, more, logits, ids, k);
     }
-    results->normalizers[row] = logits[0] + logf(sum_exp(products, size + more, logits[0])) + sets->tail[best];
+    float tail = take_tail(sets, best, size + new);
+    results->normalizers[row] = logits[0] + logf(sum_exp(products, size + more, logits[0])) + tail;
     results->scored[row] = (int32_t)(size + new);
 }
 

@@ -94,7 +94,7 @@ static void score_previews_of_row(const struct sets *sets, const struct screen_l
     score_row_exactly(sets->stage->rows, context, scratch->ids, scratch->exact, count);
     for (int64_t i = 0; i < count; i++) logits[scratch->places[i]] = scratch->exact[i];
     take_best(scratch->exact, scratch->ids, count, results->logits + row * k, results->ids + row * k, k);
-    results->normalizers[row] = log_sum_exp(logits, size + more) + sets->tail[best];
+    results->normalizers[row] = log_sum_exp(logits, size + more) + take_tail(sets, best, size + new);
     results->scored[row] = (int32_t)count;
 }
 
