@@ -1,10 +1,12 @@
 """Groups of similar classes for `grouped`, each in blocks of sixteen.
 
-By k-means (Lloyd 1982); large numbers of groups in two levels, as a vocabulary tree (Nister and Stewenius 2006).
+By k-means (Lloyd 1982); large numbers of groups in two levels, as a vocabulary tree (Nister and Stewenius 2006). Rows
+that are like no others are then moved by their angles, as in spherical k-means (Dhillon and Modha 2001).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,6 +19,8 @@ MIN_ROWS_PER_CENTRE = 256  # of the sample
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 CHUNK_CLASSES = 8192  # whose distances are computed at once
+STRANGER_SHARE = 0.2  # of the classes: those of which the mean of their group says least
+MAX_STRANGER_ROWS = 1 << 20  # of more, comparing strangers with all means would take minutes
 MAX_GROUPED_BIAS = 1e15  # of float32, of which hundreds of millions of squares can be added up
 HALVED_NUMBERS = 1 << 22  # of rows of parts of one size that are halved at once
 
@@ -38,6 +42,9 @@ class Groups(NamedTuple):
         return torch.tensor(
             [start for first, end in ends for start in range(first, end, BLOCK_CLASSES)] + [len(self.order)]
         )
+
+
+Cluster = Callable[[Tensor, int, int], Groups]
 
 
 def cluster_rows(rows: Tensor, count: int, seed: int) -> Groups:
@@ -92,20 +99,48 @@ def group_similar_classes(
     in front of the `count` of the others.
     """
     rows = preview if bias is None else torch.column_stack([preview, limit_biases(bias)])
+    cluster = cluster_by_angle if bias is None and len(rows) <= MAX_STRANGER_ROWS else cluster_rows
     if alone is None or len(alone) == 0:
-        groups = cluster_rows(rows, count, seed)
+        groups = cluster(rows, count, seed)
     else:
-        groups = cluster_others(rows, count, seed, alone)
+        groups = cluster_others(cluster, rows, count, seed, alone)
     return groups._replace(order=order_in_blocks(rows, groups))
 
 
-def cluster_others(rows: Tensor, count: int, seed: int, alone: Tensor) -> Groups:
-    """A group of each of the positions `alone` [a], then those of the other `rows` [m, W], by `cluster_rows`."""
+def cluster_others(cluster: Cluster, rows: Tensor, count: int, seed: int, alone: Tensor) -> Groups:
+    """A group of each of the positions `alone` [a], then those of the other `rows` [m, W], by `cluster`."""
     is_other = torch.ones(len(rows), dtype=torch.bool).index_fill(0, alone, False)
     others = is_other.nonzero()[:, 0]
-    groups = cluster_rows(rows[others], count, seed)
+    groups = cluster(rows[others], count, seed)
     starts = torch.cat([torch.arange(len(alone)), groups.starts + len(alone)])
     return Groups(torch.cat([alone, others[groups.order]]), starts)
+
+
+def cluster_by_angle(rows: Tensor, count: int, seed: int) -> Groups:
+    """As `cluster_rows`; then the `STRANGER_SHARE` of `rows` [m, W] that are least like their group's mean are moved.
+
+    k-means puts a short row that is like no other where the mean is short, too. Such a mean scores little where the
+    row wins. So the row goes to the mean at the smallest angle, however long that is.
+    """
+    groups = cluster_rows(rows, count, seed)
+    part = torch.repeat_interleave(torch.arange(len(groups.sizes)), groups.sizes)[groups.order.argsort()]
+    means = torch.zeros(len(groups.sizes), rows.shape[1]).index_add_(0, part, rows) / groups.sizes[:, None]
+    strangers = find_strangers(rows, means, part)
+    directions = torch.nn.functional.normalize(means)
+    for some in torch.split(strangers, CHUNK_CLASSES):
+        part[some] = (rows[some] @ directions.T).argmax(dim=1)
+    sizes = torch.bincount(part, minlength=len(means))
+    return Groups(part.argsort(stable=True), add_sizes(sizes[sizes > 0]))
+
+
+def find_strangers(rows: Tensor, means: Tensor, part: Tensor) -> Tensor:
+    """The `STRANGER_SHARE` of `rows` [m, W] of whose products with contexts those of their means [G, W] hold least.
+
+    part: [m], which mean is a row's. Rows of zeros are none.
+    """
+    pairs = zip(torch.split(rows, CHUNK_CLASSES), torch.split(part, CHUNK_CLASSES), strict=True)
+    shares = torch.cat([(some * means[own]).sum(dim=1) / (some**2).sum(dim=1) for some, own in pairs])
+    return shares.nan_to_num(torch.inf).argsort(stable=True)[: int(STRANGER_SHARE * len(rows))]
 
 
 def limit_biases(bias: Tensor) -> Tensor:
