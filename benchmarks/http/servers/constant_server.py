@@ -23,7 +23,8 @@ from shortlist.server.app import create_app
 from shortlist.server.engine.service import Service
 from shortlist.server.settings import load_settings
 from shortlist.server.transport.gateway import Gateway
-from shortlist.server.transport.process import Server, configure, listen
+from shortlist.server.transport.listeners import listen
+from shortlist.server.transport.process import Server, configure
 
 
 class ConstantPlan(FullPlan):

@@ -20,7 +20,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from shortlist.server.scheduling.admission import Admission
 from shortlist.server.settings import load_settings
-from shortlist.server.transport.process import configure, listen
+from shortlist.server.transport.listeners import listen
+from shortlist.server.transport.process import configure
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

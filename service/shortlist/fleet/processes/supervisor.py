@@ -25,7 +25,8 @@ from typing import Any
 
 from shortlist.runtime.shared_tables import make_tables_folder
 from shortlist.server.settings import Settings
-from shortlist.server.transport.process import ignore_signal, make_log_handler, open_listeners
+from shortlist.server.transport.listeners import announce, open_listeners
+from shortlist.server.transport.process import ignore_signal, make_log_handler
 
 from .beats import watch_beats
 from .changes import Changes, ask_all
@@ -79,7 +80,8 @@ class Supervisor:
             try:
                 await self.begin()
                 if not self.stopping:
-                    self.acceptor.start(open_listeners(self.settings, stack))
+                    self.acceptor.start(listeners := open_listeners(self.settings, stack))
+                    announce(listeners, tls=self.settings.tls_cert is not None)
                 self.tasks.start(self.watch())
                 self.tasks.start(watch_beats(lambda: [member.pulse for member in self.members], self.end_hanging))
                 await self.ended.wait()
@@ -101,15 +103,14 @@ class Supervisor:
 
     async def add_member(self, number: int, *, joins_at_once: bool) -> Member:
         """Start a process."""
-        settings = make_member_settings(self.settings, number)
-        member = await start_member(
-            self.context, number, settings, self.tables, self.handle, joins_at_once=joins_at_once
-        )
+        own = make_member_settings(self.settings, number)
+        member = await start_member(self.context, number, own, self.tables, self.handle, joins_at_once=joins_at_once)
         self.members.append(member)
         assert member.channel is not None
         self.tasks.start(member.channel.run())
         asyncio.get_running_loop().add_reader(member.process.sentinel, self.note_end, member)
-        if self.stopping:  # it began meanwhile
+        if self.stopping:  # it began meanwhile, and the server ends with it
+            self.ended.clear()
             member.tell("interrupt")
         return member
 
@@ -226,8 +227,7 @@ class Supervisor:
 
     def pass_on(self, connection: socket.socket) -> bool:
         """Pass a connection to the process with the fewest; returns whether one could take it."""
-        candidates = sorted(self.list_members(), key=lambda member: member.load)
-        return any(member.passage.send(connection) for member in candidates)
+        return any(each.passage.send(connection) for each in sorted(self.list_members(), key=lambda each: each.load))
 
     # What processes ask
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
 import os
@@ -35,15 +34,13 @@ from .connection_limits import ConnectionLimits, ignore_refusal, limit_connectio
 from .fast_connection import FastConnection
 from .fast_path import FastPath
 from .gateway import Gateway
+from .listeners import BACKLOG, announce, open_listeners
 from .tls import load_certificate, make_context
-from .unix_socket import format_unix_url, listen_on_path
 from .uvicorn_protocol import UvicornServer
 
-BACKLOG = 2048  # connections that wait to be accepted
 LAST_REQUESTS_SECONDS = 0.2  # for requests on their way when the socket closes
 LAST_THREADS_SECONDS = 1.0  # for threads to end at last, before the process does without them
 LAST_BODIES_SECONDS = 5.0  # then for the rest of bodies
-MAX_UNSENT_BYTES = 128 << 10  # of a connection, that the system holds: what a client does not read stays with us
 NEW_OBJECTS = 5_000  # before the garbage collector looks at them: more than are in notes that wait to be counted
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -71,20 +68,6 @@ def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_a
         service.on_load_error, service.on_fault = server.give_up, server.fail
         server.run(listeners)
     return server.exit_code
-
-
-def open_listeners(settings: Settings, stack: contextlib.ExitStack) -> list[socket.socket]:
-    """The sockets to listen on, which `stack` closes, and where to reach them on stderr; raises BadInput."""
-    listeners, urls = [], []
-    if settings.tcp:
-        listeners.append(stack.enter_context(listen(settings.host, settings.port)))
-        urls.append(format_url(listeners[0], tls=settings.tls_cert is not None))
-    if settings.unix_socket is not None:
-        listeners.append(stack.enter_context(listen_on_path(settings.unix_socket, BACKLOG)))
-        urls.append(format_unix_url(settings.unix_socket))
-    for url in urls:
-        print(f"listening on {url}\n", end="", file=sys.stderr, flush=True)  # noqa: T201  # at once, beside other logs
-    return listeners
 
 
 def warn_of_open_access(service: Service) -> None:
@@ -142,42 +125,6 @@ def configure(
     )
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections; port 0 takes a free one. Raises BadInput."""
-    try:
-        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, number)
-    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host, as in a..b
-        raise BadInput(explain_refusal(host, port, error)) from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)  # its connections', too
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise BadInput(explain_refusal(host, port, error)) from None
-    return listener
-
-
-def explain_refusal(host: str, port: int, error: OSError | UnicodeError) -> str:
-    """Why the address cannot be listened on, and how to mend it."""
-    number = getattr(error, "errno", None)
-    if number == errno.EADDRINUSE:
-        return f"port {port} on {host} is in use: choose another with --port"
-    if number == errno.EACCES:
-        return f"port {port} on {host} needs more rights than this user has: choose one over 1023 with --port"
-    reason = getattr(error, "strerror", None) or error
-    return f"{host} is no address of this machine ({reason}): choose another with --host"
-
-
-def format_url(listener: socket.socket, *, tls: bool) -> str:
-    """Where to reach a listening socket."""
-    host, port = listener.getsockname()[:2]
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return f"{'https' if tls else 'http'}://{place}"
-
-
 class Server(UvicornServer):
     """uvicorn's server, but it drains first: while /readyz says 503 it still accepts, then it stops and finishes."""
 
@@ -214,6 +161,7 @@ class Server(UvicornServer):
         await super().startup([])
         for sock in sockets or ():
             await self.listen(sock)
+            announce([sock], tls=self.config.ssl is not None)
 
     def reload(self) -> None:
         """Read the API keys, the certificate and the repository again; what was in force stays where that fails."""

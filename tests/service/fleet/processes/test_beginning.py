@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +39,33 @@ def test_a_server_goes_on_where_a_process_is_killed_before_it_has_begun(tmp_path
         return replaced
 
     assert asyncio.run(run()) == [0]
+
+
+@pytest.mark.parametrize("stop", ["drain", "interrupt"])
+def test_a_process_that_begins_while_the_server_is_told_to_end_ends_by_itself(tmp_path, monkeypatch, stop):
+    """It was killed at once, with an error in the log that it had not ended in time."""
+
+    async def run():
+        supervisor = Supervisor(Settings(repository=tmp_path, processes=2, drain_delay=0.0), tmp_path)
+        told, killed = [], []
+        process = SimpleNamespace(sentinel=sentinel, join=lambda: None, exitcode=0, pid=1)
+        process.kill = lambda: killed.append(1)
+
+        async def start_member(*_, joins_at_once):
+            getattr(supervisor, stop)()
+            member = Member(0, process, Passage(end), joins_at_once=joins_at_once)
+            member.channel = SimpleNamespace(tell=told.append, run=lambda: asyncio.sleep(0), close=lambda: None)
+            asyncio.get_running_loop().call_later(0.1, os.close, lifeline)
+            return member
+
+        monkeypatch.setattr(supervisor_module, "start_member", start_member)
+        monkeypatch.setattr(supervisor_module, "start_fork_server", lambda: None)
+        return await asyncio.wait_for(supervisor.run(), 5), told, killed, supervisor.members
+
+    (end, other), (sentinel, lifeline) = make_passage(), os.pipe()
+    assert asyncio.run(run()) == (0, ["interrupt"], [], [])
+    other.close()
+    os.close(sentinel)
 
 
 @pytest.mark.parametrize("error", [OSError(24, "Too many open files"), EOFError("unexpected EOF")])

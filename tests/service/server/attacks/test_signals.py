@@ -48,6 +48,20 @@ def test_signals_that_mean_something_else_end_nothing(small_repository, name):
         check_neighbour(server)
 
 
+@pytest.mark.parametrize("flags", [(), ("--unix-socket", "s.sock", "--no-tcp")])
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGUSR1"])
+def test_signals_that_come_as_soon_as_a_server_says_where_it_listens_end_nothing(
+    small_repository, tmp_path, monkeypatch, name, flags
+):
+    """They did for a moment, in which SIGTERM also left the Unix socket behind, and gave no exit code of 0."""
+    monkeypatch.chdir(tmp_path)
+    with RunningServer(small_repository, *flags, wait=False) as server:
+        server.process.send_signal(getattr(signal, name))
+        server.process.terminate()
+        assert server.process.wait(timeout=DRAIN_SECONDS) == 0, server.log
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_it_stops_in_time_whatever_its_clients_do(small_repository):
     """With all defaults, and every kind of slow client at once."""
     with RunningServer(small_repository) as server, contextlib.ExitStack() as stack:

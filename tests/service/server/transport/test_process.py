@@ -19,7 +19,8 @@ import shortlist
 import uvicorn
 from shortlist.bundle.manifest import FORMAT_VERSION
 from shortlist.server.metrics.recorder import MAX_NOTES
-from shortlist.server.transport.process import Server, listen
+from shortlist.server.transport.listeners import listen
+from shortlist.server.transport.process import Server
 
 from tests.support.layers import DIM, RunningServer, copy_writable, make_contexts, run_cli
 

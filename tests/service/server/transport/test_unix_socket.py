@@ -10,7 +10,7 @@ import httpx
 import pytest
 import shortlist
 from shortlist.errors import BadInput
-from shortlist.server.transport.unix_socket import listen_on_path
+from shortlist.server.transport.listeners import listen_on_path
 
 from tests.support.layers import RunningServer, make_contexts, run_cli
 
