@@ -44,6 +44,8 @@ class Candidates:
         except (NotFound, OSError) as error:
             self.warn("", f"{error}; what is served stays")
             return None
+        if names and self.warnings.get("") is not None:
+            log.warning("the repository %s is there again", self.repository)
         self.warn("", None if names else f"the repository {self.repository} is empty; what is served stays")
         return names or None
 

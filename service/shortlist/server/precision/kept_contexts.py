@@ -47,9 +47,7 @@ class KeptContexts:
 
     def write(self) -> bool:
         """Write the file anew if anything has changed, which is returned; an empty one is removed. Raises OSError."""
-        while self.rows and self.rows[0][0] < self.clock() - self.max_seconds:
-            self.rows.popleft()
-            self.is_changed = True
+        self.forget_old()
         if not self.is_changed:
             return False
         if self.rows:
@@ -58,6 +56,14 @@ class KeptContexts:
             self.path.unlink(missing_ok=True)
         self.is_changed = False
         return True
+
+    def forget_old(self) -> None:
+        """Drop the rows that are too old; those of a time to come, as of a clock that was set back, are of now."""
+        now = self.clock()
+        kept = [(min(time, now), row) for time, row in self.rows if time >= now - self.max_seconds]
+        if [time for time, _ in kept] != self.times:
+            self.rows = deque(kept, self.rows.maxlen)
+            self.is_changed = True
 
     @property
     def contexts(self) -> list[FloatArray]:
@@ -71,28 +77,64 @@ class KeptContexts:
 
 
 class ContextFolder:
-    """`<folder>/<name>/<version>.safetensors` of every version. One thread uses it."""
+    """`<folder>/<name>/<version>.safetensors` of every version. One thread uses it.
 
-    def __init__(self, folder: Path, max_rows: int, max_seconds: float) -> None:
-        self.folder, self.max_rows, self.max_seconds = folder, max_rows, max_seconds
+    processes: of the server, of which one keeps contexts here, in the folder named by its number where there are more.
+    """
+
+    def __init__(self, folder: Path, max_rows: int, max_seconds: float, processes: int = 1) -> None:
+        self.folder, self.max_rows, self.max_seconds, self.processes = folder, max_rows, max_seconds, processes
         self.files: dict[Path, KeptContexts] = {}
 
     def add(self, model: Model, contexts: FloatArray) -> None:
         """Keep contexts [b, d] of a version."""
-        path = self.folder / model.name / f"{model.version}{SUFFIX}"
+        self.open(self.folder / model.name / f"{model.version}{SUFFIX}").add(contexts)
+
+    def open(self, path: Path) -> KeptContexts:
+        """What a file keeps."""
         if path not in self.files:
             self.files[path] = KeptContexts(path, self.max_rows, self.max_seconds)
-        self.files[path].add(contexts)
+        return self.files[path]
 
     def write(self) -> None:
         """Bring all files up to date, those of versions that are served no more too; a failure is logged."""
         try:
-            for path in self.folder.glob(f"*/*{SUFFIX}"):
-                if path not in self.files and path.stem.isdecimal():
-                    self.files[path] = KeptContexts(path, self.max_rows, self.max_seconds)
-            self.files = {path: kept for path, kept in self.files.items() if kept.write()}  # the others rest
+            self.open_all()
         except OSError as error:
-            log.error("contexts cannot be kept in %s (%s): make room, or give access", self.folder, error.strerror)
+            self.log_failure(self.folder, error)
+        self.files = {path: kept for path, kept in self.files.items() if self.write_one(kept)}  # the others rest
+
+    def open_all(self) -> None:
+        """Look at every file that was left here before; raises OSError."""
+        for folder in (self.folder, *list_left_folders(self.folder, self.processes)):
+            for path in folder.glob(f"*/*{SUFFIX}"):
+                if path.stem.isdecimal():
+                    self.open(path)
+
+    def write_one(self, kept: KeptContexts) -> bool:
+        """Whether a file was written, or has to be again, since it could not be: the others do not wait for it."""
+        try:
+            return kept.write()
+        except OSError as error:
+            self.log_failure(kept.path, error)
+            return True
+
+    def log_failure(self, path: Path, error: OSError) -> None:
+        """Say what keeps contexts from being kept."""
+        log.error("contexts cannot be kept in %s (%s): make room, or give access", path, error.strerror)
+
+
+def list_left_folders(folder: Path, processes: int) -> list[Path]:
+    """Where a server with another number of processes has kept contexts, which grow old as well.
+
+    The first process, or the only one, looks after them. folder: of a process.
+    """
+    if processes == 1:
+        return [path for path in folder.glob("*") if path.name.isdecimal()]
+    if folder.name != "0":
+        return []
+    home = folder.parent
+    return [home, *(path for path in home.glob("*") if path.name.isdecimal() and int(path.name) >= processes)]
 
 
 def read_rows(path: Path) -> list[tuple[float, FloatArray]]:

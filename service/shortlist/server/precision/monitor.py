@@ -184,7 +184,7 @@ def open_folder(settings: Settings) -> ContextFolder | None:
     """The folder in which contexts are kept; None where none are."""
     if settings.keep_contexts is None:
         return None
-    return ContextFolder(settings.keep_contexts, settings.keep_rows, settings.keep_seconds)
+    return ContextFolder(settings.keep_contexts, settings.keep_rows, settings.keep_seconds, settings.processes)
 
 
 def keep_samples(folder: ContextFolder, model: Model, samples: Sequence[Sample]) -> None:

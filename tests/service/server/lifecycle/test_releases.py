@@ -135,3 +135,17 @@ def test_a_stop_ends_loading(repository):
     repository.releases.stop()
     repository.look()
     assert repository.ready_versions == {1}
+
+
+def test_a_repository_that_was_away_is_said_to_be_there_again(repository, tmp_path, caplog):
+    """The log said that it was away, and then no more."""
+    repository.start()
+    repository.root.rename(tmp_path.with_suffix(".away"))
+    repository.look()
+    repository.look()
+    assert caplog.text.count("what is served stays") == 1
+    tmp_path.with_suffix(".away").rename(repository.root)
+    repository.look()
+    repository.look()
+    assert caplog.text.count(f"the repository {repository.root} is there again") == 1
+    assert repository.ready_versions == {1}

@@ -92,6 +92,50 @@ def test_files_of_versions_that_nobody_serves_grow_old_too(tmp_path):
     assert not old.path.exists()
 
 
+@pytest.mark.parametrize(("own", "processes"), [("", 1), ("0", 2), ("0", 4)])
+def test_contexts_of_a_server_with_another_number_of_processes_grow_old_too(tmp_path, own, processes):
+    """They stayed for good: a server looked at its own files alone."""
+    places = ["lm", "0/lm", "1/lm", "2/lm", "3/lm"]
+    for place in places:
+        old = KeptContexts(tmp_path / place / "1.safetensors", 100, 1e9, Clock())
+        old.add(ROWS[:3])
+        old.write()
+    ContextFolder(tmp_path / own, 100, 3600, processes).write()
+    others = [f"{number}/lm" for number in range(1, processes)]  # another process looks after each of them
+    assert [place for place in places if (tmp_path / place / "1.safetensors").exists()] == others
+    ContextFolder(tmp_path / "1", 100, 3600, 2).write()
+    assert not (tmp_path / "1" / "lm" / "1.safetensors").exists()
+
+
+def test_a_clock_that_was_ahead_for_a_while_keeps_no_row_for_longer(tmp_path, clock):
+    """Rows behind one of the year 2040 stayed until then."""
+    kept = KeptContexts(tmp_path / "1.safetensors", 100, 100, clock)
+    clock.now += 1e8
+    kept.add(ROWS[:1])
+    clock.now -= 1e8
+    kept.add(ROWS[1:3])
+    kept.write()
+    assert load_file(kept.path)["times"].tolist() == [clock.now] * 3
+    clock.now += 60
+    kept.add(ROWS[3:4])
+    clock.now += 60
+    kept.write()
+    assert np.array_equal(load_file(kept.path)["contexts"], ROWS[3:4])
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_from_it(tmp_path, caplog):
+    folder = ContextFolder(tmp_path, 100, 3600)
+    (tmp_path / "a").write_text("no folder")
+    for name in ("a", "b"):
+        folder.add(Model(name, 1, tmp_path), ROWS[:3])
+    folder.write()
+    assert (tmp_path / "b" / "1.safetensors").exists()
+    (tmp_path / "a").unlink()
+    folder.write()
+    assert np.array_equal(load_file(tmp_path / "a" / "1.safetensors")["contexts"], ROWS[:3])
+    assert caplog.text.count("contexts cannot be kept") == 1
+
+
 def test_a_folder_that_cannot_be_written_is_reported_and_stops_nothing(tmp_path, caplog):
     (tmp_path / "lm").write_text("no folder")
     kept = KeptContexts(tmp_path / "lm" / "1.safetensors", 100, 1e9)
