@@ -19,6 +19,7 @@ from shortlist.evaluation.statistics import Share
 from shortlist.server.codecs.v1_json import parse_fields, require_field
 from shortlist.server.engine.body_reading import Body, read_body, run_decoder
 from shortlist.server.engine.bundle_watch import copy_uncounted
+from shortlist.server.engine.pipeline import CLIENT_CLOSED_REQUEST
 from shortlist.server.lifecycle.registry import parse_version
 from shortlist.server.messages.json_fields import parse_json
 from shortlist.server.messages.responses import make_json_response
@@ -61,7 +62,7 @@ async def recall(request: Request, name: str, version: str | None = None) -> Res
         with contextlib.suppress(ClientDisconnect):
             evaluation = await service.monitor.evaluate(head, contexts, request.receive)
             return make_json_response(describe_recall(evaluation))
-        return Response()  # which nobody reads
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
 
 
 def read_contexts(body: Body, dim: int) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from tests.support.servers.gateway import INFER, LENGTH, ROWS, Pair, as_json, binary
 from tests.support.servers.stepped_pool import SteppedPool
@@ -64,6 +65,17 @@ def test_so_is_what_is_no_endpoint_that_computes(pair, monkeypatch, caplog):
     expect_drained(cut_off(pair, RECALL, lambda: waiting, body, {}))
     assert count(pair, "recall", 503) == 1
     assert "Traceback" not in caplog.text
+
+
+def test_a_client_that_leaves_while_its_contexts_are_evaluated_is_not_counted_as_answered(pair, monkeypatch):
+    """It was, with 200; elsewhere it is counted by 499, as one that leaves while its answer is computed."""
+
+    async def leave(*_):
+        raise ClientDisconnect
+
+    monkeypatch.setattr(pair.service.monitor, "evaluate", leave)
+    pair.ask(RECALL, as_json(model=..., k=...))
+    assert (count(pair, "recall", 499), count(pair, "recall", 200)) == (1, 0)
 
 
 def test_routes_are_counted_in_few_groups_and_probes_are_not(pair, monkeypatch):
