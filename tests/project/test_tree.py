@@ -95,10 +95,10 @@ def read_pins() -> dict[str, str]:
     return {canonicalize_name(pin.name): next(iter(pin.specifier)).version for pin in PINS}
 
 
-def test_what_the_service_needs_has_a_bound_that_pip_keeps():
+def test_what_the_service_and_the_exporter_need_has_a_bound_that_pip_keeps():
     """Without one pip keeps an older package that is there; fastapi 0.123 answered /metrics with 422."""
-    extras = PROJECT["optional-dependencies"]
-    needs = [Requirement(line) for line in PROJECT["dependencies"] + extras["cpu"] + extras["gpu"] + extras["serve"]]
+    extras = [PROJECT["optional-dependencies"][name] for name in ("cpu", "gpu", "serve", "export", "capture")]
+    needs = [Requirement(line) for line in sum(extras, PROJECT["dependencies"])]
     assert [need.name for need in needs if [spec.operator for spec in need.specifier] != [">="]] == []
     pins = read_pins()
     assert [need.name for need in needs if not need.specifier.contains(pins[canonicalize_name(need.name)])] == []
