@@ -32,10 +32,14 @@ def open_listeners(settings: Settings, stack: contextlib.ExitStack) -> list[sock
 
 
 def announce(listeners: Iterable[socket.socket], *, tls: bool) -> None:
-    """Say on stderr where to reach the server, once it handles signals: who reads that may send one at once."""
+    """Say on stderr where to reach the server, once it handles signals: who reads that may send one at once.
+
+    A disk that is full, or a reader that has ended, keeps no server from serving, as with every line of the log.
+    """
     for listener in listeners:
         url = format_url(listener, tls=tls)
-        print(f"listening on {url}\n", end="", file=sys.stderr, flush=True)  # noqa: T201  # at once, beside other logs
+        with contextlib.suppress(OSError):
+            print(f"listening on {url}\n", end="", file=sys.stderr, flush=True)  # noqa: T201  # at once, beside logs
 
 
 def listen(host: str, port: int) -> socket.socket:

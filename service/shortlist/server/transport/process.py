@@ -238,7 +238,8 @@ def end_soon(code: int) -> None:
 def end_now(code: int) -> None:
     """End the process, once its log is written."""
     logging.shutdown()
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):  # the disk of the log is full
+        sys.stderr.flush()
     os._exit(code)
 
 

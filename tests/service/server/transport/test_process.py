@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import httpx
 import pytest
@@ -260,6 +262,14 @@ threading.Thread(target=time.sleep, args=(60,)).start()
 print("a last line", file=sys.stderr)
 end_soon(3)
 """
+
+
+def test_a_process_ends_in_time_be_the_disk_of_its_log_full():
+    work = WORK.replace('print("a last line", file=sys.stderr)', 'sys.stderr.write("half a line")')
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run([sys.executable, "-c", work], stderr=full, env=buffered, timeout=50, check=False)
+    assert result.returncode == 3
 
 
 def test_a_process_ends_in_time_be_threads_still_at_work():
