@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
+import stat
 import tempfile
 import time
 import weakref
@@ -24,6 +26,8 @@ from shortlist.errors import StorageFull
 
 FOLDER_PREFIX = "shortlist-tables-"
 YOUNG_SECONDS = 10.0  # a folder that was made later may belong to a server that has not locked it yet
+
+log = logging.getLogger(__name__)
 
 Table = TypeVar("Table", bound=npt.NDArray[Any])
 
@@ -70,6 +74,27 @@ def share_tables_in(folder: Path | None) -> None:
     SharedFolder.path = folder
 
 
+def find_folder() -> Path | None:
+    """The folder of this process, None from the first time on that it is gone, as by what clears TMPDIR now and then.
+
+    One that somebody else has made in its place is not ours either: whoever writes a table decides on the answers.
+    """
+    folder = SharedFolder.path
+    if folder is not None and not is_ours(folder):
+        log.warning("%s is gone: this process lays out tables of its own from now on", folder)
+        SharedFolder.path = None
+    return SharedFolder.path
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether there is such a folder, and it is this user's."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
 def share_table(digest: str, name: str, lay_out: Callable[[], Table]) -> Table:
     """The table that `lay_out` returns, or one of the same bytes that another process has laid out.
 
@@ -77,9 +102,10 @@ def share_table(digest: str, name: str, lay_out: Callable[[], Table]) -> Table:
     cache line; written to, it changes for the caller alone. Its file goes with the first head that does, for then all
     processes drop that head.
     """
-    if SharedFolder.path is None:
+    folder = find_folder()
+    if folder is None:
         return lay_out()
-    path = SharedFolder.path / f"{digest}-{name}.npy"
+    path = folder / f"{digest}-{name}.npy"
     with lock_file(path.with_suffix(".lock")):
         if not path.exists():
             write_table(path, lay_out())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import tempfile
 
 import numpy as np
@@ -61,6 +62,29 @@ def test_the_file_of_a_table_goes_with_its_last_part(folder):
     assert len(list(folder.glob("*.npy"))) == 1
     del part
     assert list(folder.glob("*.npy")) == []
+
+
+def test_a_folder_that_was_cleared_away_keeps_no_head_from_being_laid_out(folder, caplog):
+    """No process that took another's place, and no new version, could be loaded any more."""
+    first = share_table("bundle", "codes", lambda: np.arange(5))
+    shutil.rmtree(folder)
+    own = np.arange(5)
+    assert share_table("bundle", "codes", lambda: own) is own
+    assert share_table("bundle", "previews", lambda: own) is own
+    assert np.array_equal(first, own)
+    assert caplog.text.count("is gone: this process lays out tables of its own from now on") == 1
+
+
+@pytest.mark.parametrize("kind", ["another user's", "link"])
+def test_what_somebody_else_put_in_the_place_of_the_folder_is_not_read(folder, tmp_path_factory, monkeypatch, kind):
+    share_table("bundle", "codes", lambda: np.zeros(5))
+    own = np.arange(5)
+    if kind == "link":
+        folder.rename(other := tmp_path_factory.mktemp("other") / "moved")
+        folder.symlink_to(other)
+    else:
+        monkeypatch.setattr(shared_tables.os, "geteuid", lambda: folder.stat().st_uid + 1)
+    assert share_table("bundle", "codes", lambda: own) is own
 
 
 def test_what_an_ended_process_had_begun_is_not_read(folder):
