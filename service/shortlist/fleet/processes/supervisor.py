@@ -218,10 +218,10 @@ class Supervisor:
         asyncio.get_running_loop().call_later(seconds, self.ended.set)
 
     async def kill_all(self) -> None:
-        """Kill the processes that have not ended."""
-        self.stopping = True
+        """Kill the processes that have not ended, which is an error of those that were told to."""
+        level, self.stopping = logging.ERROR if self.stopping else logging.DEBUG, True
         for member in self.members:
-            log.error("%s has not ended in time and is killed", member)
+            log.log(level, "%s has not ended in time and is killed", member)
             member.process.kill()
         self.tasks.cancel()
 

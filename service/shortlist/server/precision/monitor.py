@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from shortlist.core.arrays import Array
-from shortlist.errors import NotReady, Overloaded
+from shortlist.errors import BadInput, NotReady, Overloaded
 from shortlist.evaluation.answers import AnswerFigures, judge_answers
 from shortlist.evaluation.evaluator import Evaluation, evaluate
 from shortlist.head import Head
@@ -181,10 +182,17 @@ class Monitor:
 
 
 def open_folder(settings: Settings) -> ContextFolder | None:
-    """The folder in which contexts are kept; None where none are."""
-    if settings.keep_contexts is None:
+    """The folder in which contexts are kept, which is made; None where none are. Raises BadInput."""
+    folder = settings.keep_contexts
+    if folder is None:
         return None
-    return ContextFolder(settings.keep_contexts, settings.keep_rows, settings.keep_seconds, settings.processes)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadInput(f"the folder of kept contexts {folder} cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise BadInput(f"the folder of kept contexts {folder} cannot be written: give this user access to it")
+    return ContextFolder(folder, settings.keep_rows, settings.keep_seconds, settings.processes)
 
 
 def keep_samples(folder: ContextFolder, model: Model, samples: Sequence[Sample]) -> None:

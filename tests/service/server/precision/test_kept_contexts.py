@@ -10,8 +10,11 @@ import pytest
 import shortlist
 from safetensors.numpy import load_file, save_file
 from shortlist.cli.context_files import read_contexts
+from shortlist.errors import BadInput
 from shortlist.server.models import Model
 from shortlist.server.precision.kept_contexts import ContextFolder, KeptContexts
+from shortlist.server.precision.monitor import open_folder
+from shortlist.server.settings import Settings
 from shortlist_exporter.inputs.sources import load_contexts
 
 from tests.support.clock import Clock
@@ -166,6 +169,17 @@ def test_a_disk_that_fills_up_keeps_no_part_of_a_file(tmp_path, caplog):
     assert list((tmp_path / "lm").iterdir()) == []
     folder.write()
     assert np.array_equal(load_file(tmp_path / "lm" / "1.safetensors")["contexts"], ROWS)
+
+
+def test_a_folder_that_cannot_be_used_is_refused_at_the_start(tmp_path, monkeypatch):
+    """The log said so once a minute, from the first row on that was to be kept."""
+    (tmp_path / "file").write_text("no folder")
+    settings = Settings(repository=tmp_path, keep_contexts=tmp_path / "file" / "kept")
+    with pytest.raises(BadInput, match=r"kept contexts .*kept cannot be made: Not a directory"):
+        open_folder(settings)
+    monkeypatch.setattr("os.access", lambda *_: False)  # who runs the tests may write everywhere
+    with pytest.raises(BadInput, match="cannot be written: give this user access"):
+        open_folder(Settings(repository=tmp_path, keep_contexts=tmp_path / "kept"))
 
 
 @pytest.mark.slow

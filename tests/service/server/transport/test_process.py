@@ -43,10 +43,11 @@ def one_line(process):
     return process.stderr.strip()
 
 
-def test_port_in_use(small_repository):
+@pytest.mark.parametrize("flags", [(), ("--processes", "2", "--log-level", "error")])
+def test_port_in_use(small_repository, flags):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        line = one_line(run_cli("serve", small_repository, "--port", port))
+        line = one_line(run_cli("serve", small_repository, "--port", port, *flags))
     assert line == f"shortlist serve: port {port} on 127.0.0.1 is in use: choose another with --port"
 
 
