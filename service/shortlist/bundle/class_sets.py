@@ -227,9 +227,12 @@ def read_set(path: Path) -> IdArray:
     except OSError as error:
         raise BundleError(f"{path} cannot be read ({error.strerror}): put the set again") from error
     packed, checksum = content[HEADER_BYTES:], content[len(MAGIC) : HEADER_BYTES]
-    if not content.startswith(MAGIC) or zlib.crc32(packed) != int.from_bytes(checksum, "little"):
-        raise BundleError(f"{path} is no set of classes, or was damaged: put the set again")
-    return np.array(bitmaps.BitMap.deserialize(packed).to_array(), np.int64)
+    try:
+        if not content.startswith(MAGIC) or zlib.crc32(packed) != int.from_bytes(checksum, "little"):
+            raise ValueError
+        return np.array(bitmaps.BitMap.deserialize(packed).to_array(), np.int64)
+    except (ValueError, IndexError) as error:  # the library's, of a bitmap that lies under a checksum that is right
+        raise BundleError(f"{path} is no set of classes, or was damaged: put the set again") from error
 
 
 def write_set(folder: Path, name: str, content: bytes) -> None:

@@ -1,8 +1,12 @@
+import zlib
+
 import numpy as np
 import pytest
 from shortlist.bundle import class_sets
 from shortlist.bundle.class_sets import (
     ENTRY_BYTES,
+    HEADER_BYTES,
+    MAGIC,
     MAX_REQUEST_SETS,
     ClassSets,
     delete_set,
@@ -146,6 +150,16 @@ def test_a_damaged_file_is_refused(sets, folder):
         path.write_bytes(bad)
         with pytest.raises(BundleError, match="no set of classes"):
             sets.find("red", None)
+
+
+@pytest.mark.parametrize("end", [0, 1, 12, -2])
+def test_a_bitmap_that_lies_under_a_right_checksum_is_refused(sets, folder, end):
+    """What reads bitmaps says so by errors of its own, which were answered as unexpected ones."""
+    path = make_path(folder, "red")
+    packed = path.read_bytes()[HEADER_BYTES:][:end]
+    path.write_bytes(MAGIC + zlib.crc32(packed).to_bytes(4, "little") + packed)
+    with pytest.raises(BundleError, match="no set of classes"):
+        sets.find("red", None)
 
 
 def test_a_set_that_is_deleted_meanwhile_is_not_found(sets, folder, monkeypatch):
