@@ -69,20 +69,21 @@ class ModelPrecision:
             samples.append(self.sampler.take_next())
         return samples
 
-    def add(self, samples: Sequence[Sample], figures: AnswerFigures | None) -> list[int]:
-        """Count rows that were asked again, or where that failed; returns the k whose alarm they raise."""
+    def add(self, samples: Sequence[Sample], figures: AnswerFigures | None) -> str:
+        """Count rows that were asked again, or where that failed; returns what alarms they raise, empty for none."""
         head, rows = samples[0].head, sum(len(sample.contexts) for sample in samples)
         if head is not self.model.head_in_use or figures is None:
             self.sampler.outcomes["failed" if figures is None else "withdrawn"] += rows
-            return []
+            return ""
         if head is not self.head or self.record is None:
             self.head, self.record = head, PrecisionRecord(head.manifest)
             self.raised = RaisedPromise(head) if self.raises and read_head_promise(head) is not None else None
         self.sampler.outcomes["measured"] += rows
         alarms = self.record.add(figures)
+        reason = self.record.explain(alarms)  # now: another promise makes the figures begin anew
         if self.raised is not None:
             self.search_by(self.raised.observe(rows, alarm=bool(alarms)))
-        return alarms
+        return reason
 
     def search_by(self, head: Head | None) -> None:
         """Answer requests by the same head with another promise from now on; None changes nothing."""

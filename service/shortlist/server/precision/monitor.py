@@ -157,12 +157,11 @@ class Monitor:
         if self.is_closed:
             raise NotReady("the server stops, and measures nothing any more: ask another, or again later")
 
-    async def act(self, precision: ModelPrecision, alarms: Sequence[int]) -> None:
-        """Do what the settings want done for the alarms of these k, and when an alarm is over."""
+    async def act(self, precision: ModelPrecision, reason: str) -> None:
+        """Do what the settings want done for alarms, and when an alarm is over. reason: what they say; empty: none."""
         if precision.update_remedy():
             self.change_answers(precision.model)
-        if alarms:
-            reason = explain_alarm(precision, alarms)
+        if reason:
             log.error("%s: %s", precision.model, reason)
             await self.react(precision, reason)
 
@@ -199,17 +198,6 @@ def keep_samples(folder: ContextFolder, model: Model, samples: Sequence[Sample])
     """Keep the contexts of samples of one version."""
     for sample in samples:
         folder.add(model, sample.contexts)
-
-
-def explain_alarm(precision: ModelPrecision, alarms: Sequence[int]) -> str:
-    """What the alarm of these k says, in a sentence."""
-    assert precision.record is not None
-    parts = []
-    for k in alarms:
-        depth = precision.record.depths[k]
-        figure = depth.window.estimate()
-        parts.append(f"P@{k} is {figure.mean:.4f} on live rows, {depth.promise:.4f} promised")
-    return ", ".join(parts)
 
 
 def measure_samples(samples: Sequence[Sample]) -> tuple[AnswerFigures | None, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,14 @@ class PrecisionRecord:
         for k, hits in figures.hits.items():
             rows = np.stack([hits, figures.lost[k]], axis=1).tolist()
             yield from [k for row in rows if self.depths[k].add(*row)]
+
+    def explain(self, alarms: Iterable[int]) -> str:
+        """What the alarms of these k say: the figure shown, and the promise. Empty for none."""
+        depths = {k: self.depths[k] for k in alarms}
+        return ", ".join(
+            f"P@{k} is {depth.window.estimate().mean:.4f} on live rows, {depth.promise:.4f} promised"
+            for k, depth in depths.items()
+        )
 
     def describe(self) -> dict[str, Any]:
         """As `/v1/models` shows it."""

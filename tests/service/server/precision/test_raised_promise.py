@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import shortlist
 from prometheus_client.parser import text_string_to_metric_families
-from shortlist.evaluation.answers import judge_answers
+from shortlist.evaluation.answers import AnswerFigures, judge_answers
 from shortlist.evaluation.sequential import HOLD_ROWS
 from shortlist.server.models import Model
+from shortlist.server.precision.model_precision import ModelPrecision
 from shortlist.server.precision.raised_promise import MAX_STEPS, RaisedPromise
+from shortlist.server.precision.sampler import Sample
 
 from tests.support.heads import grouped
 from tests.support.layers import RunningServer, contexts_elsewhere, make_dense, make_head
@@ -106,6 +108,20 @@ def test_the_promise_is_raised_until_live_rows_keep_it(head):
         assert read_gauge(server, "shortlist_canary") == [1], "which is of the head as it was loaded"
     with RunningServer(head.folder.parents[1], *FLAGS) as server:
         assert ask_json(server, rows[:1])["promise"] == PROMISE, "after a restart"
+
+
+def test_an_alarm_says_the_precision_of_the_rows_that_raised_it(head):
+    """Not that of the rows after it, of which there are none yet, so that every such line said 1.0000."""
+    model = Model("lm", 1, head.folder)
+    model.load("cpu", 1)
+    precision = ModelPrecision(model, 1, lambda: None, remedy=False, raises=True)
+    hits = np.tile([1.0, 0.5], 100)
+    figures = AnswerFigures({1: hits}, {1: 1 - hits}, np.zeros(200), np.zeros(200))
+    reason = precision.add([Sample(model.head_in_use, ROWS[:200], 1, None, None)], figures)
+    assert reason == "P@1 is 0.7500 on live rows, 0.9000 promised"
+    assert precision.promise_in_force == pytest.approx(0.95)
+    no_alarm = AnswerFigures({1: np.ones(1)}, {1: np.zeros(1)}, np.zeros(1), np.zeros(1))
+    assert precision.add([Sample(model.head_in_use, ROWS[:1], 1, None, None)], no_alarm) == ""
 
 
 def test_steps_up_and_down(head):
