@@ -24,7 +24,7 @@ class ModelPrecision:
 
     record: of the head in use; None until a row of it was asked again. remedy: whether exact answers are given while
     the alarm stands. raises: whether the promise is raised for alarms; raised: by which rule, of the head in use. turn:
-    when it was its turn last, by the monitor's count.
+    when it was its turn last, by the monitor's count. standing: the k whose alarm stands, as the log knows it.
     """
 
     def __init__(self, model: Model, period: int, wake: Callable[[], None], *, remedy: bool, raises: bool) -> None:
@@ -33,6 +33,7 @@ class ModelPrecision:
         self.head: Head | None = None
         self.record: PrecisionRecord | None = None
         self.raised: RaisedPromise | None = None
+        self.standing: set[int] = set()
 
     @property
     def gives_exact(self) -> bool:
@@ -53,6 +54,7 @@ class ModelPrecision:
         """Begin anew: the head is no longer in use, or another one is."""
         self.sampler.withdraw()
         self.sampler.exact, self.head, self.record, self.raised = False, None, None, None
+        self.standing = set()
 
     def take_together(self) -> list[Sample]:
         """The samples that have waited longest, and go into one call: of one head, one depth and one kind of answer."""
@@ -76,7 +78,7 @@ class ModelPrecision:
             self.sampler.outcomes["failed" if figures is None else "withdrawn"] += rows
             return ""
         if head is not self.head or self.record is None:
-            self.head, self.record = head, PrecisionRecord(head.manifest)
+            self.head, self.record, self.standing = head, PrecisionRecord(head.manifest), set()
             self.raised = RaisedPromise(head) if self.raises and read_head_promise(head) is not None else None
         self.sampler.outcomes["measured"] += rows
         alarms = self.record.add(figures)
@@ -101,6 +103,13 @@ class ModelPrecision:
             return False
         self.sampler.exact = exact
         return True
+
+    def note_alarms(self) -> tuple[set[int], set[int]]:
+        """The k whose alarm has come to stand since the last call, and those whose alarm is over since then."""
+        former = self.standing
+        depths = {} if self.record is None else self.record.depths
+        self.standing = {k for k, depth in depths.items() if depth.alarm}
+        return self.standing - former, former - self.standing
 
     def describe(self) -> dict[str, Any] | None:
         """As `/v1/models` shows it; None until a row was asked again."""

@@ -19,6 +19,7 @@ from shortlist.core.arrays import Array
 from shortlist.errors import BadInput, NotReady, Overloaded
 from shortlist.evaluation.answers import AnswerFigures, judge_answers
 from shortlist.evaluation.evaluator import Evaluation, evaluate
+from shortlist.evaluation.sequential import HOLD_ROWS
 from shortlist.head import Head
 from shortlist.runtime.threads import count_available_threads
 from shortlist.server.models import Model
@@ -161,8 +162,12 @@ class Monitor:
         """Do what the settings want done for alarms, and when an alarm is over. reason: what they say; empty: none."""
         if precision.update_remedy():
             self.change_answers(precision.model)
-        if reason:
+        begun, over = precision.note_alarms()
+        if begun:
             log.error("%s: %s", precision.model, reason)
+        for k in over:
+            log.warning("%s: the alarm of P@%d is over: no other in %s rows", precision.model, k, f"{HOLD_ROWS:,}")
+        if reason:
             await self.react(precision, reason)
 
     async def close(self) -> None:
