@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -12,6 +13,7 @@ UNIX_SCHEME = "unix"
 UNIX_HOST = "localhost"  # what a request over a Unix socket calls the server: a name that every server serves
 PATH_MARKS = "/%:@!$&'()*+,;="  # that a path may hold as they are
 MAX_LABEL_LENGTH = 63  # of a host's name, between its dots
+PASSWORD = re.compile(r"(//[^/?#:]*:)[^/?#]*@")  # of a URL, with what stands before it
 
 
 class Address(NamedTuple):
@@ -79,6 +81,13 @@ def encode_host(host: str) -> str:
     return host.encode("idna").decode()  # which refuses what is wrong; the codec takes milliseconds to import
 
 
+def hide_password(url: object) -> str:
+    """The URL as errors show it, which end up in logs."""
+    return PASSWORD.sub(r"\1***@", str(url))
+
+
 def make_url_error(url: object) -> BadInput:
     """The error for what is no URL of a server."""
-    return BadInput(f"'{url}' is no address of a server: write it as http://host:port or unix:///path/of.sock")
+    return BadInput(
+        f"'{hide_password(url)}' is no address of a server: write it as http://host:port or unix:///path/of.sock"
+    )

@@ -15,6 +15,7 @@ import httpx
 from shortlist.errors import BadInput
 
 from ..messages import Request, Response
+from .address import hide_password
 from .failures import MAX_ATTEMPTS, choose_pause, make_connection_error, make_timeout_error
 from .request_heads import Headers
 from .whole_timeout import Deadline, open_transport
@@ -27,7 +28,7 @@ class HttpxBase:
 
     def __init__(self, url: str, timeout: float, headers: Headers, options: dict[str, Any]) -> None:
         """url: of the server, without a slash at its end. options: `verify` and `proxy` of httpx. Raises BadInput."""
-        self.url, self.timeout, self.options = url, timeout, options
+        self.shown_url, self.timeout, self.options = hide_password(url), timeout, options
         self.shared: dict[str, Any] = {
             "base_url": url,
             "timeout": timeout,
@@ -41,9 +42,9 @@ class HttpxBase:
         try:
             yield
         except (httpx.TimeoutException, TimeoutError) as error:
-            raise make_timeout_error(self.url, self.timeout) from error
+            raise make_timeout_error(self.shown_url, self.timeout) from error
         except httpx.HTTPError as error:
-            raise make_connection_error(self.url, error) from error
+            raise make_connection_error(self.shown_url, error) from error
 
 
 class HttpxTransport(HttpxBase):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from shortlist.client.transport.address import Address
+from shortlist.client.transport.address import Address, hide_password
 from shortlist.errors import BadInput
 
 
@@ -43,3 +43,19 @@ def test_no_address(url):
 def test_credentials_are_seen():
     assert Address.parse("http://user:word@host").has_user
     assert not Address.parse("http://host").has_user
+
+
+@pytest.mark.parametrize(("url", "shown"), [
+    ("http://user:p@ss:word@host:8000/lm@x?a:b@c", "http://user:***@host:8000/lm@x?a:b@c"),
+    ("http://host:8000/lm@stable", "http://host:8000/lm@stable"),
+    ("http://user@host", "http://user@host"),
+    ("unix:///run/a:b@c.sock", "unix:///run/a:b@c.sock"),
+    (5, "5"),
+])  # fmt: skip
+def test_errors_show_no_passwords(url, shown):
+    assert hide_password(url) == shown
+
+
+def test_what_is_no_address_is_shown_without_its_password():
+    with pytest.raises(BadInput, match=r"^'http://user:\*\*\*@host:99999' is no address of a server"):
+        Address.parse("http://user:word@host:99999")

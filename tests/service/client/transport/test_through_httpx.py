@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -47,6 +48,18 @@ def test_credentials_in_the_url_are_sent(tmp_path):
         with shortlist.Client(server.url.replace("//", "//user:word@")) as client:
             client.models()
         assert base64.b64encode(b"user:word") in server.requests[0][1]
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_credentials_in_the_url_are_in_no_error(kind):
+    """Errors end up in logs."""
+    nobody = SimpleNamespace(url="http://user:word@127.0.0.1:9")
+    with (
+        contextlib.closing(open_client(kind, nobody, timeout=2)) as client,
+        pytest.raises(Unreachable, match=r"^http://user:\*\*\*@127\.0\.0\.1:9 cannot be reached") as caught,
+    ):
+        client.models()
+    assert "word" not in str(caught.value)
 
 
 @pytest.mark.parametrize("make", [shortlist.Client, shortlist.AsyncClient])
