@@ -55,6 +55,7 @@ def check_file_name(name: str) -> str:
 
 
 FILE_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,200}(/[A-Za-z0-9._-]{1,200}){0,9}")
+MODEL_NAME = "[A-Za-z0-9][A-Za-z0-9._-]{0,254}"  # a pattern
 FileName = Annotated[str, AfterValidator(check_file_name)]
 Whole = Annotated[int, Field(ge=1, le=MAX_CLASSES)]
 
@@ -171,7 +172,7 @@ class Manifest(Strict):
     """The whole manifest; shapes and units as in the field descriptions."""
 
     format: int = FORMAT_VERSION
-    name: str
+    name: str = Field(pattern=f"^{MODEL_NAME}$", description="of the model at the export; errors of a head say it")
     version: int = Field(ge=1)
     method: str
     plan: str = Field(description="the shape of the computation: a name of `SETTINGS`")
@@ -284,14 +285,11 @@ def check_format(path: Path, content: Any) -> None:
     """Refuse what is not a manifest, or one of a format that this Shortlist does not read."""
     if not isinstance(content, dict) or not isinstance(content.get("format"), int):
         raise BundleError(f"{path} is not a manifest: it has no format number; export the bundle again")
+    formats = f"{path} has format {content['format']} and this Shortlist reads {FORMAT_VERSION}"
     if content["format"] > FORMAT_VERSION:
-        raise BundleError(
-            f"{path} has format {content['format']} and this Shortlist reads {FORMAT_VERSION}: upgrade shortlist"
-        )
+        raise BundleError(f"{formats}: upgrade shortlist")
     if content["format"] < FORMAT_VERSION:
-        raise BundleError(
-            f"{path} has format {content['format']} and this Shortlist reads {FORMAT_VERSION}: export the bundle again"
-        )
+        raise BundleError(f"{formats}: export the bundle again")
 
 
 def check_plan(folder: Path, role: str, plan: Any, plans: Collection[str]) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from shortlist.core.checks import cut
 from shortlist.errors import BadInput, NotFound
 
-from .manifest import MANIFEST_FILE
+from .manifest import MANIFEST_FILE, MODEL_NAME
 
 log = logging.getLogger(__name__)
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+NAME_PATTERN = re.compile(MODEL_NAME)
 
 
 def scan(root: Path) -> dict[str, dict[int, Path]]:

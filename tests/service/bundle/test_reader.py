@@ -87,6 +87,14 @@ def rewritten(bundle, **fields):
     return bundle
 
 
+@pytest.mark.parametrize("name", ["", "a\n", "a\nERROR b", "../lm", "a b", "x" * 256])
+def test_a_name_that_no_model_has(bundle, name):
+    """Errors of a head say it, each of which is one line."""
+    sentence = damaged(rewritten(bundle, name=name))
+    assert "is not a valid manifest at 'name'" in sentence
+    assert sentence.isprintable()
+
+
 def test_the_format_before_is_refused_in_one_sentence(bundle):
     """With `options` in the place of `settings` and `fit`, and no `arrays`."""
     path = bundle / "manifest.json"
