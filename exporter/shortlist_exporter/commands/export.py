@@ -25,7 +25,13 @@ from shortlist.items.records import find_position, has_cosines
 from shortlist_exporter.capture.labels import read_labels
 from shortlist_exporter.core.types import Progress
 from shortlist_exporter.export.estimate import estimate_export
-from shortlist_exporter.export.like import check_taken, extend_request, load_like_layer, make_like_request
+from shortlist_exporter.export.like import (
+    check_taken,
+    extend_request,
+    find_lost_finishing,
+    load_like_layer,
+    make_like_request,
+)
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.class_lists import load_set, load_texts
@@ -168,6 +174,9 @@ def run(args: argparse.Namespace) -> int:
             check_taken(like, request, args.like, dense)
         estimate = estimate_export(dense, contexts, request)
     print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
+    lost = None if model is None else find_lost_finishing(model, dense)
+    if lost is not None:
+        print_note(f"note: {lost}")
     with progress_bar("exporting") as report:
         manifest = export(dense, contexts, args.out, request, report)
     print_notes(manifest)

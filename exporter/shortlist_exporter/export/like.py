@@ -127,6 +127,24 @@ def check_taken_texts(like: Request, request: Request, folder: Path, dense: Dens
             )
 
 
+def find_lost_finishing(bundle: Bundle, dense: Dense) -> str | None:
+    """A sentence where a layer in place of a bundle's lacks the bias, logit scale or soft-cap that that one has."""
+    manifest = bundle.manifest
+    has_bias = bundle.has_graph("dense") and open_graph(bundle.graph("dense").path).is_constant("bias")
+    lost = {
+        "a bias": has_bias and dense.bias is None,
+        f"logit scale {manifest.logit_scale:g}": manifest.logit_scale != 1 and dense.logit_scale == 1,
+        f"soft-cap {manifest.soft_cap or 0:g}": manifest.soft_cap is not None and dense.soft_cap is None,
+    }
+    names = ", ".join(name for name, is_lost in lost.items() if is_lost)
+    if not names:
+        return None
+    return (
+        f"the layer of {bundle.folder} has {names}, and the one given has not: unless that is meant, give --bias, and "
+        "logit_scale and soft_cap in the metadata of safetensors"
+    )
+
+
 def load_like_layer(bundle: Bundle) -> Dense:
     """The dense layer that a bundle stands for; raises BadInput where it was exported without."""
     manifest = bundle.manifest

@@ -123,6 +123,28 @@ def test_new_weights_and_what_else_is_given_go_first(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("layer", "metadata", "words"),
+    [
+        ({"logit_scale": 0.5, "soft_cap": 30.0}, {}, "logit scale 0.5, soft-cap 30"),
+        ({"bias": np.ones(CLASSES, np.float32)}, {}, "a bias"),
+        ({"logit_scale": 0.5, "soft_cap": 30.0}, {"logit_scale": "0.25", "soft_cap": "20"}, None),
+        ({"logit_scale": 0.5}, {"soft_cap": "20"}, "logit scale 0.5"),
+        ({}, {}, None),
+    ],
+)  # fmt: skip
+def test_what_new_weights_lack_of_the_layer_before_is_said(tmp_path, layer, metadata, words):
+    """Weights in npy files come without logit scale and soft-cap, which were left out without a word."""
+    head = make_head(tmp_path, make_dense(**layer))
+    save_file({"weight": make_dense(seed=4).weight}, tmp_path / "w.safetensors", metadata=metadata)
+    contexts = make_contexts(rows=300, seed=9).contexts
+    result, _ = export_like(head.folder, contexts, tmp_path, "--weights", tmp_path / "w.safetensors")
+    assert result.returncode == 0, result.stderr
+    said = [line for line in result.stderr.splitlines() if line.startswith("note: the layer of")]
+    sentence = f"note: the layer of {head.folder} has {words}, and the one given has not: unless that is meant, give"
+    assert [line.startswith(sentence) for line in said] == ([] if words is None else [True])
+
+
+@pytest.mark.parametrize(
     ("flags", "words"),
     [
         (("--method", "full"), "leave --method out"),
