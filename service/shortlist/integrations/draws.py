@@ -23,7 +23,9 @@ FORBIDDING = {
     "min_length",
     "min_new_tokens",
     "guidance_scale",
+    "sequence_bias",
 }  # options of `generate` that may leave out the token drawn, or ask `forward` for more than one text a row
+ASSISTING = ("assistant_model", "assistant_early_exit", "prompt_lookup_num_tokens")  # guess several tokens a step
 NO_GUIDANCE = ("guidance_scale", 1.0)
 
 Tensor = torch.Tensor
@@ -63,6 +65,9 @@ def check_options(given: Sequence[Mapping[str, Any]]) -> None:
     beams = find_option(given, "num_beams") or 1
     if beams > 1:
         raise BadInput(f"draws are of one text a row, not of {beams} beams: give num_beams=1, or attach without draws")
+    for name in ASSISTING:
+        if find_option(given, name):
+            raise BadInput(f"draws are of one position a step: leave out {name}, or attach without draws")
     for name in sorted(FORBIDDING):
         option = find_option(given, name)
         if option and (name, option) != NO_GUIDANCE:
