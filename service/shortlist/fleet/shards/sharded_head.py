@@ -8,13 +8,15 @@ from typing import Self
 import numpy.typing as npt
 
 from shortlist.bundle.class_sets import SETS_FOLDER, ClassSets, SetNames
-from shortlist.core.bias import BiasLike, parse_bias
-from shortlist.core.filters import IdLists
-from shortlist.core.results import PlanResult, TopK, find_weakest_normalizer
+from shortlist.bundle.names import Names, require_names
+from shortlist.core.bias import Bias, BiasLike, parse_bias
+from shortlist.core.filters import ClassFilter, IdLists
+from shortlist.core.results import FloatArray, PlanResult, TopK, find_weakest_normalizer
 from shortlist.head import Head
 from shortlist.head_arguments import HeadArguments
 from shortlist.plans.common.normalizer import make_topk
 
+from .gathered_head import gather_names
 from .merge import merge_results
 from .ranges import ClassRange
 from .shard import open_shard_bundle
@@ -24,9 +26,11 @@ from .shard_list import ShardList, read_shard_list
 class ShardedHead(HeadArguments):
     """Heads of class ranges as one. Threads may share it."""
 
-    def __init__(self, shard_list: ShardList, heads: list[Head], sets: ClassSets | None = None) -> None:
-        """heads: of the shards, in their order. sets: of classes of the whole layer, by name."""
-        self.manifest, self.heads, self.sets = shard_list, heads, sets
+    def __init__(
+        self, shard_list: ShardList, heads: list[Head], sets: ClassSets | None = None, names: Names | None = None
+    ) -> None:
+        """heads: of the shards, in their order. sets, names: of classes of the whole layer."""
+        self.manifest, self.heads, self.sets, self.names = shard_list, heads, sets, names
         self.ranges = [ClassRange(shard.start, shard.stop) for shard in shard_list.shards]
 
     @classmethod
@@ -36,7 +40,7 @@ class ShardedHead(HeadArguments):
         shard_list = read_shard_list(folder)
         bundles = [open_shard_bundle(folder, shard) for shard in shard_list.shards]
         sets = ClassSets([folder / SETS_FOLDER], shard_list.classes, shard_list.name)
-        return cls(shard_list, [Head(bundle, device, threads) for bundle in bundles], sets)
+        return cls(shard_list, [Head(bundle, device, threads) for bundle in bundles], sets, gather_names(bundles))
 
     def topk(
         self,
@@ -49,20 +53,28 @@ class ShardedHead(HeadArguments):
         without: SetNames = None,
         bias: BiasLike = None,
         exact: bool = False,
+        names: bool = False,
     ) -> TopK:
         """The k best classes of each context vector [B, d], as `Head.topk`; raises BadInput, NotFound.
 
         `scored` adds up what all shards scored. The normaliser is the weakest of the shards'.
         """
+        name_table = require_names(self.names, self.manifest.name) if names else None
         rows, k = self.check_contexts(contexts), self.check_k(k)
         class_filter = self.check_filter(allow, ban, len(rows), within, without)
         weights = parse_bias(bias, len(rows), self.manifest.classes)
+        top = self.search(rows, k, class_filter, weights, exact)
+        top.names = None if name_table is None else name_table.read(top.ids)
+        return top
+
+    def search(self, contexts: FloatArray, k: int, class_filter: ClassFilter, bias: Bias | None, exact: bool) -> TopK:
+        """What all shards find, as one answer."""
         results: list[PlanResult] = []
         normalizers = []
         for head, part in zip(self.heads, self.ranges, strict=True):
             part_k = min(k, head.manifest.max_k)
-            plan, normalizer = head.choose_plan(len(rows), part_k, exact, proof=weights is None)
-            part_filter, part_bias = part.localize_filter(class_filter), part.localize_bias(weights)
-            results.append(part.globalize(head.run(plan, rows, part_k, part_filter, part_bias)))
+            plan, normalizer = head.choose_plan(len(contexts), part_k, exact, proof=bias is None)
+            part_filter, part_bias = part.localize_filter(class_filter), part.localize_bias(bias)
+            results.append(part.globalize(head.run(plan, contexts, part_k, part_filter, part_bias)))
             normalizers.append(normalizer)
         return make_topk(merge_results(results, k), find_weakest_normalizer(normalizers))

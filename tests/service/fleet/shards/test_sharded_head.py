@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import shortlist
 from shortlist.bundle.class_sets import SETS_FOLDER, pack_set, write_set
+from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
 from shortlist.fleet.shards.shard_list import SHARDS_FILE
 from shortlist.fleet.shards.sharded_head import ShardedHead
@@ -97,6 +98,20 @@ def test_named_sets_are_those_of_the_whole_layer(tmp_path):
         shard_head.topk(CONTEXTS[:1], 1, within="odd")
     with pytest.raises(shortlist.errors.BadInput, match="has no sets of classes here"):
         ShardedHead(shard_head.manifest, shard_head.heads).topk(CONTEXTS[:1], 1, within="even")
+
+
+@pytest.mark.slow
+def test_names_are_those_of_the_whole_layer(tmp_path):
+    names = Names.make([f"item-{number}" for number in range(CLASSES)])
+    layer, contexts = make_dense(CLASSES, DIM), make_contexts(dim=DIM)
+    whole = make_head(tmp_path, layer, contexts, method="full", options={}, names=names)
+    export_shards(Bundle(whole.folder), 3, tmp_path / "shards", threads=1)
+    shard_head = ShardedHead.open(tmp_path / "shards", threads=1)
+    for lists in ({}, {"ban": ["item-3", "nobody"]}, {"allow": [["item-3", "item-300"], ["item-150"]]}):
+        expected = whole.topk(CONTEXTS[:2], 5, names=True, **lists)
+        assert shard_head.topk(CONTEXTS[:2], 5, names=True, **lists).names.tolist() == expected.names.tolist()
+    with pytest.raises(shortlist.errors.BadInput, match="exported without names"):
+        ShardedHead(shard_head.manifest, shard_head.heads).topk(CONTEXTS[:1], 1, names=True)
 
 
 def test_what_is_there_no_more_is_said(tmp_path):
