@@ -252,6 +252,8 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
     name = head.manifest.name
     if head.exact is None:
         sentences.append(f"{name} was exported with --no-dense: without its dense head there is no truth, so no P@k")
+    elif rows.truth is None:
+        sentences.append(f"{name} is in shards, which give no logits of all classes: there is no truth, so no P@k")
     if head.plan.compute_distribution(np.empty((0, head.manifest.dim), np.float32)) is None:
         sentences.append(
             f"plan {head.manifest.plan} gives no logits for most classes, so no KL and no NLL of the "

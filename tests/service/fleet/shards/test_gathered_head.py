@@ -9,6 +9,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.core.filters import ClassFilter
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import NotFound, Unsupported
+from shortlist.evaluation import evaluate
 from shortlist.fleet.shards.exchange import Question, flatten_filter, pack_question, unpack_question
 from shortlist.fleet.shards.gathered_head import GatheredHead, LostShard
 from shortlist.fleet.shards.shard import OtherCut, open_shard
@@ -61,6 +62,13 @@ def test_answers_are_those_of_the_whole_head(whole, folder, shards, question):
     finite = np.isfinite(expected.logprobs)
     assert np.abs(answers.logprobs[finite] - expected.logprobs[finite]).max() < 1e-5
     assert answers.coverage == 1
+
+
+@pytest.mark.slow
+def test_what_cannot_be_measured_is_said(folder, shards):
+    evaluation = evaluate(gather(folder, shards), CONTEXTS[:5])
+    assert evaluation.precision is None
+    assert "is in shards, which give no logits of all classes: there is no truth, so no P@k" in evaluation.missing[0]
 
 
 @pytest.mark.slow
