@@ -242,14 +242,22 @@ def check_logits(model: Any, head: Head) -> FloatArray:
 def read_own_logits(model: Any, classes: int) -> tuple[FloatArray, FloatArray]:
     """Contexts [t, d] that the output layer gets for a few tokens, and the logits [t, V] that the model makes."""
     states: list[Tensor] = []
-    tokens = torch.arange(min(PROBE_TOKENS, classes), device=model.device)[None]
-    inputs = {"input_ids": tokens}
-    if model.config.is_encoder_decoder:
-        inputs["decoder_input_ids"] = tokens
     hook = model.get_output_embeddings().register_forward_pre_hook(lambda _, given: states.append(given[0]))
     try:
         with torch.inference_mode():
-            logits = model(**inputs, use_cache=False).logits
+            logits = model(**make_probe(model, classes), use_cache=False).logits
     finally:
         hook.remove()
     return states[0][0].float().cpu().numpy(), logits[0].float().cpu().numpy()
+
+
+def make_probe(model: Any, classes: int) -> dict[str, Any]:
+    """Arguments of `forward` for a few tokens; an encoder of sounds or pictures is as if it had said zeros."""
+    tokens = torch.arange(min(PROBE_TOKENS, classes), device=model.device)[None]
+    if not model.config.is_encoder_decoder:
+        return {"input_ids": tokens}
+    if model.main_input_name == "input_ids":
+        return {"input_ids": tokens, "decoder_input_ids": tokens}
+    width = model.get_encoder().config.hidden_size
+    silence = torch.zeros(1, PROBE_TOKENS, width, dtype=model.dtype, device=model.device)
+    return {"encoder_outputs": (silence,), "decoder_input_ids": tokens}
