@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,10 @@ class Bridge:
         """Put the output layer back."""
         for undo in self.undo:
             undo()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Called where the model is copied or pickled with it: the head's locks and files cannot be."""
+        raise BadInput("a model with a head attached is neither copied nor pickled: call detach(model) first")
 
     def keep_states(self, states: Tensor) -> Tensor:
         """In the place of the output layer: hidden states [B, T, d] -> numbers [B, T, 1] of no meaning."""

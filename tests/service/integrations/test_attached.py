@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +39,15 @@ def test_a_model_is_saved_with_its_output_layer(model, head, tmp_path):
     model.save_pretrained(tmp_path / "saved")
     saved = LlamaForCausalLM.from_pretrained(tmp_path / "saved")
     torch.testing.assert_close(saved.get_output_embeddings().weight.detach(), wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("copy", [deepcopy, pickle.dumps])
+def test_a_model_is_not_copied_with_a_head(model, head, copy):
+    attach(model, head)
+    with pytest.raises(BadInput, match=r"neither copied nor pickled: call detach\(model\) first"):
+        copy(model)
+    detach(model)
+    copy(model)
 
 
 def test_a_model_that_is_cast_has_its_output_layer_cast(model, head):
