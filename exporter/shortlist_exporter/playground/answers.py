@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
-from shortlist.core.results import Labels, TopK
+from shortlist.core.results import Labels, TopK, read_labels
 
 from .schemas import Candidate, Row, Side
 from .words import shorten
@@ -33,14 +33,15 @@ def make_row(answer: dict[str, Any], dense: TopK | None, labels: Labels | None, 
 def make_side(ids: list[int], logprobs: list[float | None], others: list[int], labels: Labels | None) -> Side:
     """Candidates without the padding of short rows; each knows its place among `others`."""
     places = {number: place for place, number in enumerate(others, 1)}
+    texts = [None] * len(ids) if labels is None else read_labels(labels, np.array(ids, np.int64)).tolist()
     candidates = [
         Candidate(
             id=number,
-            label=None if labels is None else shorten(labels[number]),
+            label=shorten(text),
             probability=find_probability(logprob),
             place=places.get(number),
         )
-        for number, logprob in zip(ids, logprobs, strict=True)
+        for number, text, logprob in zip(ids, texts, logprobs, strict=True)
         if number >= 0
     ]
     return Side(candidates=candidates, scored=0, risk=None)

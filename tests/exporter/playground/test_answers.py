@@ -1,7 +1,7 @@
 import math
 
 import numpy as np
-from shortlist.core.results import TopK
+from shortlist.core.results import TopK, make_label_array
 from shortlist_exporter.playground.answers import find_probability, make_rows, make_side
 
 
@@ -9,6 +9,11 @@ def test_padding_of_short_rows_is_left_out():
     side = make_side([4, 2, -1], [-0.5, -1.0, None], [2, 9, -1], None)
     assert [(c.id, c.place) for c in side.candidates] == [(4, None), (2, 1)]
     assert [c.label for c in side.candidates] == [None, None]
+
+
+def test_items_that_were_added_since_the_export_have_no_label():
+    side = make_side([1, 3, 2, -1], [-0.5, -1.0, -1.5, None], [3], make_label_array(["a", "b"]))
+    assert [(c.id, c.label) for c in side.candidates] == [(1, "b"), (3, None), (2, None)]
 
 
 def test_probabilities_are_of_log_probabilities():
