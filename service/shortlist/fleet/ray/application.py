@@ -25,6 +25,7 @@ REFUSED = {  # settings that a replica on a cluster cannot have
     "processes": "Ray has replicas in place of processes: give --replicas",
     "unix_socket": "Ray listens on host and port alone",
     "shared_memory": "replicas may be on other machines than their clients",
+    "item_changes": "two replicas write no log of changes; serve with --processes, or export a new version",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 
 import numpy as np
@@ -15,7 +16,7 @@ from shortlist_exporter.graphs import builder
 
 from tests.service.fleet.shards.test_sharded_head import CLASSES, DIM, make_tied_layer
 from tests.support.layers import make_contexts, make_head
-from tests.support.servers.ray import RayServer, read_proc
+from tests.support.servers.ray import ROOT, RayServer, find_python, read_proc
 
 CONTEXTS = make_contexts(rows=64, dim=DIM, seed=5).contexts
 SHARDS = 3
@@ -35,6 +36,24 @@ def folder(tmp_path_factory):
 def ask(server, **fields):
     """The response to a request for the five best classes of `CONTEXTS`."""
     return server.http.post("/v1/topk", json={"model": "lm", "contexts": CONTEXTS.tolist(), "k": 5} | fields)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--item-changes", "changes"], "--item-changes cannot be had with --ray: two replicas write no log"),
+        (["--processes", "2"], "--processes cannot be had with --ray: Ray has replicas"),
+        (["--model-control", "explicit"], "--model-control explicit would reach one replica alone"),
+    ],
+)
+def test_what_replicas_cannot_have_is_refused(folder, flags, reason):
+    """A second replica waited for the first one's log for ever, and a rolling update with it."""
+    command = [find_python(), "-m", "shortlist", "serve", str(folder), "--ray", *flags]
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT / "service"), str(ROOT)])}
+    outcome = subprocess.run(command, check=False, env=os.environ | paths, capture_output=True, text=True)
+    assert outcome.returncode == 1
+    assert reason in outcome.stderr
 
 
 @pytest.mark.slow
