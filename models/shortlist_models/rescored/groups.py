@@ -1,7 +1,7 @@
 """Groups of similar classes for `grouped`, each in blocks of sixteen.
 
-By k-means (Lloyd 1982); large numbers of groups in two levels, as a vocabulary tree (Nister and Stewenius 2006). Rows
-that are like no others are then moved by their angles, as in spherical k-means (Dhillon and Modha 2001).
+By k-means (Lloyd 1982); large numbers of groups in two levels, as a vocabulary tree (Nister and Stewenius 2006). Then
+by angles, as in spherical k-means (Dhillon and Modha 2001).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ MIN_ROWS_PER_CENTRE = 256  # of the sample
 BLOCK_CLASSES = 16  # the last block of a group may have fewer
 HALVING_ROUNDS = 6  # in which the two halves of a group are made more similar within themselves
 CHUNK_CLASSES = 8192  # whose distances are computed at once
-STRANGER_SHARE = 0.2  # of the classes: those of which the mean of their group says least
-MAX_STRANGER_ROWS = 1 << 20  # of more, comparing strangers with all means would take minutes
+ANGLE_ROUNDS = 12  # in which rows go to the mean at the smallest angle
+MAX_COMPARISONS = 1 << 31  # of a row with a mean, in all of these rounds
 MAX_GROUPED_BIAS = 1e15  # of float32, of which hundreds of millions of squares can be added up
 HALVED_NUMBERS = 1 << 22  # of rows of parts of one size that are halved at once
 
@@ -95,11 +95,12 @@ def group_similar_classes(
     """Group classes whose logits are alike, by the rows `preview` [m, W] and, where there is one, `bias` [m].
 
     A bias is a column for which every context has 1: without it, the few classes that win by their bias alone would be
-    in groups of others that do not, and would never be opened. alone: positions of classes that are a group each, [a],
+    in groups of others that do not, and would never be opened. Layers without biases are grouped by angles at last,
+    which a column of biases, of any size, would decide alone. alone: positions of classes that are a group each, [a],
     in front of the `count` of the others.
     """
     rows = preview if bias is None else torch.column_stack([preview, limit_biases(bias)])
-    cluster = cluster_by_angle if bias is None and len(rows) <= MAX_STRANGER_ROWS else cluster_rows
+    cluster = cluster_by_angle if bias is None else cluster_rows
     if alone is None or len(alone) == 0:
         groups = cluster(rows, count, seed)
     else:
@@ -117,30 +118,18 @@ def cluster_others(cluster: Cluster, rows: Tensor, count: int, seed: int, alone:
 
 
 def cluster_by_angle(rows: Tensor, count: int, seed: int) -> Groups:
-    """As `cluster_rows`; then the `STRANGER_SHARE` of `rows` [m, W] that are least like their group's mean are moved.
+    """As `cluster_rows`; then rows [m, W] go to the mean at the smallest angle, in rounds after which means are new.
 
-    k-means puts a short row that is like no other where the mean is short, too. Such a mean scores little where the
-    row wins. So the row goes to the mean at the smallest angle, however long that is.
+    k-means puts a short row that is like no other where the mean is short, too. Where the row wins, such a mean scores
+    hardly more than others. Layers of many groups take fewer rounds, of millions of classes none.
     """
     groups = cluster_rows(rows, count, seed)
     part = torch.repeat_interleave(torch.arange(len(groups.sizes)), groups.sizes)[groups.order.argsort()]
-    means = torch.zeros(len(groups.sizes), rows.shape[1]).index_add_(0, part, rows) / groups.sizes[:, None]
-    strangers = find_strangers(rows, means, part)
-    directions = torch.nn.functional.normalize(means)
-    for some in torch.split(strangers, CHUNK_CLASSES):
-        part[some] = (rows[some] @ directions.T).argmax(dim=1)
-    sizes = torch.bincount(part, minlength=len(means))
+    for _ in range(min(ANGLE_ROUNDS, MAX_COMPARISONS // (len(rows) * count))):
+        sums = torch.zeros(int(part.max()) + 1, rows.shape[1]).index_add_(0, part, rows)
+        part = find_nearest_direction(rows, sums)
+    sizes = torch.bincount(part)
     return Groups(part.argsort(stable=True), add_sizes(sizes[sizes > 0]))
-
-
-def find_strangers(rows: Tensor, means: Tensor, part: Tensor) -> Tensor:
-    """The `STRANGER_SHARE` of `rows` [m, W] of whose products with contexts those of their means [G, W] hold least.
-
-    part: [m], which mean is a row's. Rows of zeros are none.
-    """
-    pairs = zip(torch.split(rows, CHUNK_CLASSES), torch.split(part, CHUNK_CLASSES), strict=True)
-    shares = torch.cat([(some * means[own]).sum(dim=1) / (some**2).sum(dim=1) for some, own in pairs])
-    return shares.nan_to_num(torch.inf).argsort(stable=True)[: int(STRANGER_SHARE * len(rows))]
 
 
 def limit_biases(bias: Tensor) -> Tensor:
@@ -193,3 +182,9 @@ def find_nearest(rows: Tensor, centres: Tensor) -> Tensor:
     """The number [m] of the centre [G, W] that is nearest to each row [m, W]."""
     half = 0.5 * (centres**2).sum(dim=1)
     return torch.cat([(part @ centres.T - half).argmax(dim=1) for part in torch.split(rows, CHUNK_CLASSES)])
+
+
+def find_nearest_direction(rows: Tensor, centres: Tensor) -> Tensor:
+    """The number [m] of the centre [G, W] that is at the smallest angle to each row [m, W]."""
+    directions = torch.nn.functional.normalize(centres)
+    return torch.cat([(part @ directions.T).argmax(dim=1) for part in torch.split(rows, CHUNK_CLASSES)])

@@ -102,3 +102,35 @@ def test_rows_that_are_all_equal_are_grouped_in_two_levels_too():
     groups = cluster_rows(torch.zeros(3000, 6), MAX_FLAT_GROUPS + 1, 0)
     assert groups.order.sort().values.tolist() == list(range(3000))
     assert (groups.sizes > 0).all()
+
+
+def make_stranger():
+    """Rows around 10 along each of two axes and around 1/2 along a third, and, last, one of 1 along the first."""
+    axes = torch.tensor([0, 1, 2]).repeat_interleave(32)
+    lengths = torch.tensor([10.0, 10.0, 0.5])[axes, None]
+    rows = torch.nn.functional.one_hot(axes, 6) * lengths + 0.1 * rows_of(len(axes))
+    return torch.cat([rows, torch.eye(6)[:1]])
+
+
+def name_groups(groups):
+    """The number of each row's group, [m]."""
+    numbers = torch.repeat_interleave(torch.arange(len(groups.sizes)), groups.sizes)
+    return numbers[groups.order.argsort()]
+
+
+def test_a_short_row_is_where_others_have_its_direction_not_its_length():
+    rows = make_stranger()
+    by_distance, by_angle = name_groups(cluster_rows(rows, 3, 0)), name_groups(group_similar_classes(rows, None, 3, 0))
+    assert by_distance[-1] == by_distance[64]  # of the short ones
+    assert (by_angle[:32] == by_angle[-1]).all()
+    assert by_angle[-1] != by_angle[64]
+
+
+@pytest.mark.parametrize("left_out", ["rounds", "biases"])
+def test_groups_are_by_distance_where_rounds_by_angle_take_too_long_and_with_biases(left_out, monkeypatch):
+    rows = make_stranger()
+    bias = torch.zeros(len(rows)) if left_out == "biases" else None
+    if left_out == "rounds":
+        monkeypatch.setattr(groups_module, "MAX_COMPARISONS", 3 * len(rows) - 1)
+    groups = group_similar_classes(rows, bias, 3, 0)
+    assert torch.equal(name_groups(groups), name_groups(cluster_rows(rows, 3, 0)))
