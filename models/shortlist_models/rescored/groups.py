@@ -121,7 +121,7 @@ def cluster_by_angle(rows: Tensor, count: int, seed: int) -> Groups:
     """As `cluster_rows`; then rows [m, W] go to the mean at the smallest angle, in rounds after which means are new.
 
     k-means puts a short row that is like no other where the mean is short, too. Where the row wins, such a mean scores
-    hardly more than others. Layers of many groups take fewer rounds, of millions of classes none.
+    hardly more than others. Layers of many groups take fewer rounds, the largest none.
     """
     groups = cluster_rows(rows, count, seed)
     part = torch.repeat_interleave(torch.arange(len(groups.sizes)), groups.sizes)[groups.order.argsort()]
