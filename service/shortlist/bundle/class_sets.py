@@ -227,12 +227,13 @@ def read_set(path: Path) -> IdArray:
     except OSError as error:
         raise BundleError(f"{path} cannot be read ({error.strerror}): put the set again") from error
     packed, checksum = content[HEADER_BYTES:], content[len(MAGIC) : HEADER_BYTES]
+    damage = BundleError(f"{path} is no set of classes, or was damaged: put the set again")
+    if not content.startswith(MAGIC) or zlib.crc32(packed) != int.from_bytes(checksum, "little"):
+        raise damage
     try:
-        if not content.startswith(MAGIC) or zlib.crc32(packed) != int.from_bytes(checksum, "little"):
-            raise ValueError
         return np.array(bitmaps.BitMap.deserialize(packed).to_array(), np.int64)
     except (ValueError, IndexError) as error:  # the library's, of a bitmap that lies under a checksum that is right
-        raise BundleError(f"{path} is no set of classes, or was damaged: put the set again") from error
+        raise damage from error
 
 
 def write_set(folder: Path, name: str, content: bytes) -> None:

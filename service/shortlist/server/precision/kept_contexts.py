@@ -60,9 +60,9 @@ class KeptContexts:
     def forget_old(self) -> None:
         """Drop the rows that are too old; those of a time to come, as of a clock that was set back, are of now."""
         now = self.clock()
-        kept = [(min(time, now), row) for time, row in self.rows if time >= now - self.max_seconds]
-        if [time for time, _ in kept] != self.times:
-            self.rows = deque(kept, self.rows.maxlen)
+        rows = [(min(time, now), row) for time, row in self.rows if time >= now - self.max_seconds]
+        if [time for time, _ in rows] != self.times:
+            self.rows = deque(rows, self.rows.maxlen)
             self.is_changed = True
 
     @property
