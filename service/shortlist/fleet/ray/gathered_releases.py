@@ -74,8 +74,8 @@ class GatheredReleases(Releases):
     def list_models(self) -> list[str]:
         return [self.model.name]
 
-    def update(self, name: str, *, again: bool = False) -> Change:
-        """Connect to the shards, unless that is done."""
+    def update(self, name: str, *, again: bool = False, mark: Model | None = None) -> Change:
+        """Connect to the shards, unless that is done. mark: of no use, since no other version takes its place."""
         change = Change()
         if self.model.head_in_use is not None and not again:
             return change

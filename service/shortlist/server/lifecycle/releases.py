@@ -118,9 +118,10 @@ class Releases:
             self.candidates.rejections.pop(folder, None)
         return self.update(name, again=True)
 
-    def update(self, name: str, *, again: bool = False) -> Change:
-        """Serve the versions of one model that are to be served now. again: also load those that are served already.
+    def update(self, name: str, *, again: bool = False, mark: Model | None = None) -> Change:
+        """Serve the versions of one model that are to be served now.
 
+        again: also load those that are served already. mark: stands for its version where that is served no more.
         What is wrong with the model or with a version is logged and stops no other.
         """
         change = Change()
@@ -139,7 +140,7 @@ class Releases:
             return change
         versions = self.load_versions(table.with_versions(table.by_number, declaration, None), folders, change, again)
         if not self.stop_event.is_set():
-            self.drop_versions(name, folders, versions, change)
+            self.drop_versions(name, folders, versions, change, mark)
         return change
 
     def note_fault(self, table: VersionTable, folders: Folders, fault: str, change: Change) -> None:
@@ -206,9 +207,12 @@ class Releases:
             model.set_aside("failed", str(error))
             self.candidates.rejections[model.folder] = signature
 
-    def drop_versions(self, name: str, folders: Folders, versions: Collection[int], change: Change) -> None:
+    def drop_versions(
+        self, name: str, folders: Folders, versions: Collection[int], change: Change, mark: Model | None
+    ) -> None:
         """Serve the chosen versions alone; those before them stay where none of these answers.
 
+        mark: stands for its version from the moment at which that is served no more.
         Versions that were unloaded and are not chosen any more are forgotten: else the model would count as unloaded.
         """
         table = self.models.by_name.get(name)
@@ -223,8 +227,11 @@ class Releases:
             for version, model in table.by_number.items()
             if version not in answering and version in folders and model.state != "unloaded"
         }
+        gone = answering.keys() - kept.keys()
+        if mark is not None and mark.version in gone:
+            others[mark.version] = mark
         self.models.put(table.with_versions(kept | others, table.declaration, table.fault))
-        for version in answering.keys() - kept.keys():
+        for version in gone:
             log.info("%s is served no more", answering[version])
             change.retired.append(answering[version])
 
@@ -241,16 +248,12 @@ class Releases:
         That is loaded first, where it is not served any more; where there is none that answers, nothing changes.
         """
         self.candidates.rejections[model.folder] = take_signature(model.folder)
-        change = self.update(model.name)
+        mark = Model(model.name, model.version, model.folder, delays_readiness=False)
+        mark.set_aside("rolled_back", f"rolled back: {reason}")
+        change = self.update(model.name, mark=mark)
         if model in change.retired:
             log.error("%s is rolled back: %s", model, reason)
             change.rolled_back.append(model)
-            table = self.models.by_name[model.name]
-            mark = Model(model.name, model.version, model.folder, delays_readiness=False)
-            mark.set_aside("rolled_back", f"rolled back: {reason}")
-            self.models.put(
-                table.with_versions(table.by_number | {model.version: mark}, table.declaration, table.fault)
-            )
         else:
             log.error("%s is not rolled back, since no other version answers: %s", model, reason)
             self.candidates.rejections.pop(model.folder, None)

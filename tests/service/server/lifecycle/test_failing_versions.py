@@ -136,6 +136,17 @@ def test_a_version_that_is_rolled_back_gives_way_to_the_one_before_and_stays_awa
     assert 2 in repository.ready_versions or latest == 1, "who asks for it by name gets it"
 
 
+def test_a_version_is_listed_at_every_moment_of_its_roll_back(repository, monkeypatch):
+    repository.put(2)
+    repository.start(latest=2)
+    models, tables = repository.releases.models, []
+    monkeypatch.setattr(models, "put", lambda table: tables.append(table) or type(models).put(models, table))
+    repository.releases.roll_back(models.find("lm"), "precision .97, promised .99")
+    assert tables
+    assert all(list(table.by_number) == [1, 2] for table in tables)
+    assert tables[-1].by_number[2].state == "rolled_back"
+
+
 def test_the_only_version_that_answers_is_not_rolled_back(repository):
     repository.start()
     change = repository.releases.roll_back(repository.releases.models.find("lm"), "worse than promised")
