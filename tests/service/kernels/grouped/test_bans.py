@@ -22,11 +22,14 @@ ROWS = CONTEXTS[-100:]
 BEST = np.argsort(-logits_of(Dense(WEIGHT), ROWS), axis=1)
 
 
+def make_plan(folder, weight):
+    options = {"width": "48", "groups": "100", "opened": "3000", "promise": "0.99"}
+    return make_head(folder, Dense(weight), Contexts(CONTEXTS[:-100]), method="grouped", options=options).plan
+
+
 @pytest.fixture(scope="module")
 def clustered_plan(tmp_path_factory):
-    options = {"width": "48", "groups": "100", "opened": "3000", "promise": "0.99"}
-    folder = tmp_path_factory.mktemp("clustered")
-    return make_head(folder, Dense(WEIGHT), Contexts(CONTEXTS[:-100]), method="grouped", options=options).plan
+    return make_plan(tmp_path_factory.mktemp("clustered"), WEIGHT)
 
 
 def test_contexts_of_many_lengths_keep_the_promise_where_their_best_are_banned(tmp_path):
@@ -62,6 +65,14 @@ def test_rows_whose_best_classes_are_all_banned_take_no_look(clustered_plan, k):
     top = clustered_plan.topk(ROWS, k, ClassFilter(ban=BEST[:, :500]))
     assert (np.isin(top.ids[0], BEST[0, 500 : 500 + k])).all()
     assert (top.ids[:, 0] == BEST[:, 500]).mean() >= 0.99
+
+
+def test_what_all_rows_of_the_layer_have_in_common_hides_no_bans(tmp_path):
+    """It adds up to hundreds to all of a context's logits, or takes it from them, and changes none's place."""
+    plan = make_plan(tmp_path, WEIGHT + 20 * np.random.default_rng(1).standard_normal(DIM).astype(np.float32))
+    assert (search(plan, 20, BEST[:, :500]).scored == 0).mean() > 0.9
+    assert (search(plan, 5, BEST[:, :2000:5]).scored > 0).all()
+    assert (search(plan, 5, BEST[:, -1000:]).scored > 0).all()
 
 
 @pytest.mark.parametrize("bans", [BEST[:, :100], BEST[:, :2000:5], BEST[:, -1000:]], ids=["few", "spread", "worst"])

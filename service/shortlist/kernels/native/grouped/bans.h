@@ -38,8 +38,8 @@ INLINE int is_deep(int64_t depth, int64_t k) {
     return depth > k + MOST_DEEP_BANS;
 }
 
-/* Writes products of a row's context and a few of its bans, spread over the list, to `products` [PROBED_BANS]; returns
- * how many. Padding does not count, so that the row's answer is the same beside longer lists. */
+/* Writes products of a row's context and a few of its bans, spread over the list, to `products` [PROBED_BANS], as
+ * groups are scored: without what all classes' products have in common. Returns how many. Padding does not count, so that the row's answer is the same beside longer lists. */
 static int64_t probe_bans(const struct row_search *row, float *products) {
     const struct grouped *head = row->head;
     const int64_t *ids = row->lists->ban + row->number * row->lists->ban_step;
@@ -49,7 +49,7 @@ static int64_t probe_bans(const struct row_search *row, float *products) {
         int64_t place = find_place(head, ids[i]);
         if (place < 0) continue;
         float product = dot(head->rows + ids[i] * head->dim, row->context, head->dim);
-        products[probed++] = product + (head->bias ? head->bias[place] : 0);
+        products[probed++] = product - row->look.common + (head->bias ? head->bias[place] : 0);
     }
     return probed;
 }
@@ -81,7 +81,7 @@ static int64_t preview_best(const struct row_search *row, int64_t wanted) {
     int64_t count = select_best(scratch->scores, LANES * blocks, wanted, scratch->positions, scratch->spare);
     for (int64_t i = 0; i < count; i++) {
         int32_t place = scratch->positions[i];
-        scratch->forbidden_values[i] = scale_logit(head, scratch->scores[place] * row->row_scale);
+        scratch->forbidden_values[i] = scale_logit(head, scratch->scores[place] * row->row_scale + row->look.common);
         scratch->positions[i] = find_kept_position(head, scratch, place);
     }
     return count;
