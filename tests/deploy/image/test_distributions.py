@@ -12,7 +12,7 @@ from shortlist.kernels.native.library import TARGETS
 
 from tests.deploy.files import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PROGRAM = """
 import sys, shortlist

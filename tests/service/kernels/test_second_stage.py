@@ -1,6 +1,7 @@
 """Rows of plan `screen` with a second stage: compiled loops against numpy and the graphs, for every target."""
 
 import shutil
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -56,15 +57,24 @@ def round_columns(matrix):
     return np.rint(matrix / scale) * scale
 
 
+@lru_cache(maxsize=1)
+def read_arrays(folder):
+    """The bundle's tables and mapped arrays by name, the projection as int8 has it."""
+    bundle = Bundle(folder)
+    arrays = {role: bundle.map_array(f"screen_{role}") for role in ("projection", "previews", "scales")}
+    bias = bundle.map_array("exact_bias") if bundle.has_arrays("exact_bias") else None
+    rounded = {"projection": round_columns(arrays["projection"]), "bias": bias}
+    return bundle.tensors("index.safetensors") | arrays | rounded
+
+
 def answer_by_numpy(head: Head, row, k):
     """Ids, log-probabilities and how many classes were scored exactly, of one row that dense does not answer.
 
     Graphs are no reference: ONNX Runtime's int8 products saturate on processors without VNNI.
     """
-    bundle = Bundle(head.folder)
-    offsets, ids, constants = (bundle.tensors("index.safetensors")[name] for name in ("offsets", "ids", "tail"))
-    arrays = {role: bundle.map_array(f"screen_{role}") for role in ("projection", "previews", "scales")}
-    projected = row @ round_columns(arrays["projection"])
+    arrays = read_arrays(head.folder)
+    offsets, ids, constants = (arrays[name] for name in ("offsets", "ids", "tail"))
+    projected = row @ arrays["projection"]
     scale = np.abs(projected).max() / np.float32(127)
     levels, width = np.rint(projected / scale).astype(np.int64), projected.size
     previews = {}
@@ -76,8 +86,8 @@ def answer_by_numpy(head: Head, row, k):
         previews |= dict(zip(ids[first:last].tolist(), products, strict=True))
     classes = np.array(sorted(previews))
     logits = np.array([previews[i] for i in classes.tolist()], np.float32)
-    if bundle.has_arrays("exact_bias"):
-        logits = logits + bundle.map_array("exact_bias")[classes]
+    if arrays["bias"] is not None:
+        logits = logits + arrays["bias"][classes]
     logits *= head.manifest.logit_scale
     if head.manifest.soft_cap:
         logits = head.manifest.soft_cap * np.tanh(logits / head.manifest.soft_cap)

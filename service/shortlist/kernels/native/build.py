@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -76,12 +77,15 @@ def list_objects(machine: str, compiler: list[str]) -> dict[str, tuple[str, ...]
 def compile_objects(compiler: str, machine: str, folder: Path, *more: str) -> list[str]:
     """Compile all sources for `machine` into `folder`, with `more` flags; returns the objects' paths.
 
-    Raises CalledProcessError with what the compiler wrote.
+    As many at once as there are processors. Raises CalledProcessError with what the compiler wrote.
     """
-    command, objects = compiler.split(), []
+    command, objects, commands = compiler.split(), [], []
     for name, flags in list_objects(machine, command).items():
         objects.append(str(folder / f"{Path(name).name}.o"))
-        run([*command, *FLAGS, *flags, *more, "-c", str(SOURCE_FOLDER / f"{name}.c"), "-o", objects[-1]])
+        source = str(SOURCE_FOLDER / f"{name}.c")
+        commands.append([*command, *FLAGS, *flags, *more, "-c", source, "-o", objects[-1]])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(run, commands))
     return objects
 
 

@@ -56,7 +56,7 @@ def test_what_replicas_cannot_have_is_refused(folder, flags, reason):
     assert reason in outcome.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_shards_answer_and_a_killed_one_is_said_and_comes_back(folder):
     expected = ShardedHead.open(folder, threads=1).topk(CONTEXTS, 5)
     with RayServer(folder, "--shard-seconds", "0.5") as server:

@@ -68,7 +68,8 @@ def test_loops_without_a_library_are_refused(no_library):
         CompiledGather(np.zeros((1, 1), np.float32))
 
 
-def test_a_build_writes_the_library_and_nothing_else(tmp_path):
+def test_a_build_has_no_warning_and_writes_the_library_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLAGS", "-Werror")
     path = build.build_library(tmp_path)
     assert list(tmp_path.iterdir()) == [path]
 
