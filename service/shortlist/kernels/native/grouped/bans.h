@@ -81,7 +81,8 @@ static int64_t preview_best(const struct row_search *row, int64_t wanted) {
     int64_t count = select_best(scratch->scores, LANES * blocks, wanted, scratch->positions, scratch->spare);
     for (int64_t i = 0; i < count; i++) {
         int32_t place = scratch->positions[i];
-        scratch->forbidden_values[i] = scale_logit(head, scratch->scores[place] * row->row_scale + row->look.common);
+        float product = scratch->scores[place] * row->row_scale + row->look.common;
+        scratch->forbidden_values[i] = scale_logit(head, product);
         scratch->positions[i] = find_kept_position(head, scratch, place);
     }
     return count;
