@@ -39,7 +39,8 @@ INLINE int is_deep(int64_t depth, int64_t k) {
 }
 
 /* Writes products of a row's context and a few of its bans, spread over the list, to `products` [PROBED_BANS], as
- * groups are scored: without what all classes' products have in common. Returns how many. Padding does not count, so that the row's answer is the same beside longer lists. */
+ * groups are scored: without what all classes' products have in common. Returns how many. Padding does not count, so
+ * that the row's answer is the same beside longer lists. */
 static int64_t probe_bans(const struct row_search *row, float *products) {
     const struct grouped *head = row->head;
     const int64_t *ids = row->lists->ban + row->number * row->lists->ban_step;
