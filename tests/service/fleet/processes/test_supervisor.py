@@ -56,7 +56,7 @@ def test_counters_of_all_processes_add_up_and_do_not_fall_when_one_is_killed(fle
     fleet.wait_until(lambda: fleet.read_metric("shortlist_process_replacements_total") >= 1)
 
 
-@pytest.mark.alone  # a process that is silent for a moment, as beside other tests, gets no connections
+@pytest.mark.alone  # beside other tests connections may be spread less evenly than is asked here
 def test_who_is_killed_under_load_takes_nobody_with_it_and_is_replaced(fleet):
     fleet.wait_for_processes(2)
     pids = fleet.list_pids()
