@@ -83,7 +83,10 @@ def make_server(settings: Settings, passage: socket.socket, control: socket.sock
 
 
 class Worker(Server):
-    """The server of one process, which listens nowhere. taken: connections so far."""
+    """The server of one process, which listens nowhere.
+
+    taken: connections so far. arriving: the protocols of those that are not yet open, as while TLS begins.
+    """
 
     def __init__(
         self, config: uvicorn.Config, app: FastAPI, link: Link, passage: socket.socket, control: socket.socket
@@ -91,6 +94,7 @@ class Worker(Server):
         super().__init__(config, app.state.service)
         self.app, self.link, self.passage, self.control = app, link, passage, control
         self.taken = 0
+        self.arriving: set[asyncio.Protocol] = set()
         self.tasks = Tasks()
         link.duties = {
             "request": self.respond,
@@ -131,16 +135,25 @@ class Worker(Server):
 
     def read_state(self) -> State:
         """What the supervisor is told."""
-        return State(self.service.is_ready(), self.open_connections, self.taken)
+        return State(self.service.is_ready(), len(self.connections | self.arriving), self.taken)
 
     def take(self) -> None:
         """Serve the connections that the supervisor has passed on."""
         connections, more = take_connections(self.passage)
         for connection in connections:
             self.taken += 1
-            self.tasks.start(self.serve_connection(connection))
+            protocol = self.make_protocol()
+            self.arriving.add(protocol)
+            self.tasks.start(self.begin(connection, protocol))
         if not more:
             asyncio.get_running_loop().remove_reader(self.passage)
+
+    async def begin(self, connection: socket.socket, protocol: asyncio.Protocol) -> None:
+        """Begin to serve a connection."""
+        try:
+            await self.serve_connection(connection, protocol)
+        finally:
+            self.arriving.discard(protocol)
 
     def drain(self) -> None:
         """As any server; the supervisor passes no more connections on."""

@@ -31,7 +31,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import httptools
 import uvicorn
@@ -76,9 +76,9 @@ class UvicornServer(uvicorn.Server):
         yield
 
     @property
-    def open_connections(self) -> int:
-        """How many connections are open."""
-        return len(self.server_state.connections)
+    def connections(self) -> set[Any]:
+        """The protocols of all connections that are open; of one with TLS, from the end of its handshake on."""
+        return self.server_state.connections
 
     def make_protocol(self) -> asyncio.Protocol:
         """The protocol of one more connection."""
@@ -91,11 +91,11 @@ class UvicornServer(uvicorn.Server):
         for copy in (sock, *(sock.dup() for _ in range(1, ACCEPTED_AT_ONCE))):
             self.servers.append(await loop.create_server(self.make_protocol, sock=copy, backlog=backlog, **tls))
 
-    async def serve_connection(self, sock: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere, as one of a socket that it listens on."""
+    async def serve_connection(self, sock: socket.socket, protocol: asyncio.Protocol) -> None:
+        """Serve a connection that was accepted elsewhere, as one of a socket that it listens on, by a new protocol."""
         loop, tls = asyncio.get_running_loop(), self.choose_tls(sock)
         try:
-            await loop.connect_accepted_socket(self.make_protocol, sock, **tls)
+            await loop.connect_accepted_socket(lambda: protocol, sock, **tls)
         except OSError:  # of TLS, too; or the client has left
             sock.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import shortlist
+import trustme
 
 from tests.support.layers import copy_writable, make_contexts, run_cli
 from tests.support.servers.fleet import Clients, Fleet, ask
@@ -42,6 +43,21 @@ def test_connections_go_to_the_process_with_the_fewest(fleet):
     for connection in connections:
         connection.close()
     assert abs(descriptors[0] - descriptors[1]) <= 2
+
+
+def test_connections_that_say_nothing_are_spread_too_where_tls_waits_for_them(small_repository, tmp_path):
+    trustme.CA().issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    flags = "--tls-cert", str(tmp_path / "both.pem"), "--tls-key", str(tmp_path / "both.pem")
+    with Fleet(small_repository, *QUICK, *flags, verify=False) as server:
+        server.wait_for_processes(2)
+        connections = [server.connect() for _ in range(12)]
+        for connection in connections:
+            connection.connect()
+            time.sleep(0.1)  # the supervisor knows by then what each process has
+        descriptors = [len(os.listdir(f"/proc/{pid}/fd")) for pid in server.list_pids().values()]
+        for connection in connections:
+            connection.close()
+    assert abs(descriptors[0] - descriptors[1]) <= 3
 
 
 def test_counters_of_all_processes_add_up_and_do_not_fall_when_one_is_killed(fleet):
