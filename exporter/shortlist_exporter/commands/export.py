@@ -38,7 +38,13 @@ from shortlist_exporter.inputs.class_lists import load_set, load_texts
 from shortlist_exporter.inputs.sampled import complete_contexts, normalize_contexts, normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense, load_contexts, load_dense
 from shortlist_exporter.methods.base import TrainedMethod
-from shortlist_exporter.methods.registry import DEFAULT_METHOD, METHODS, choose_device, find_method
+from shortlist_exporter.methods.registry import (
+    DEFAULT_METHOD,
+    METHODS,
+    choose_device,
+    find_method,
+    refuse_training_options,
+)
 
 from .progress import progress_bar
 from .summary import make_summary
@@ -204,6 +210,8 @@ def make_request(args: argparse.Namespace, like: Request | None) -> Request:
     """What the arguments ask for, on top of `like`, how the bundle of --like was asked for; raises BadInput."""
     method = args.method or (DEFAULT_METHOD if like is None else like.method)
     options = dict(parse_option(option) for option in args.options) | choose_device(method, args.device)
+    if args.head is not None:
+        refuse_training_options(method, options)
     promise = {k: share for k, share in ((1, args.min_p1), (5, args.min_p5), *args.min_pk) if share is not None}
     request = replace(make_bundle_request(args), options=options, promise=promise, head=args.head)
     request = replace(request, item_position=args.item_position, cosine=args.cosine)

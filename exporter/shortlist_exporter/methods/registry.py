@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from shortlist.errors import BadInput
 
 from .adaptive import AdaptiveMethod
@@ -49,3 +51,12 @@ def choose_device(name: str, device: str | None) -> dict[str, str]:
     if device != "cpu":
         raise BadInput(f"method {name} is made on the CPU: leave --device {device} out")
     return {}
+
+
+def refuse_training_options(name: str, options: Collection[str]) -> None:
+    """Raise BadInput where one of these options of a method is of a training, for a head that needs none."""
+    method = find_method(name)
+    of_training = method.training_options if isinstance(method, TrainedMethod) else ()
+    for option in options:
+        if option in of_training:
+            raise BadInput(f"option {option} is of a training, and the head of --head is trained: leave {option} out")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -79,6 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code: 0, 1 (failed), 2 (usage)."""
     name, rest = parse_command(sys.argv[1:] if argv is None else argv)
     module_name, description = COMMANDS[name]
+    handle_sigterm()
     try:
         module = require(module_name)
         parser = Parser(
@@ -100,6 +103,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"shortlist {name}: stopped", file=sys.stderr)
     release_stdout()
     return 1
+
+
+def handle_sigterm() -> None:
+    """Let SIGTERM, by which a scheduler ends a job, do as Ctrl-C does: a command that is stopped leaves nothing behind.
+
+    `serve` handles it in its own way.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def describe_os_error(error: OSError) -> str:

@@ -211,7 +211,10 @@ def test_a_head_from_a_file_by_the_command_line(tmp_path, module):
     np.save(tmp_path / "contexts.npy", contexts.contexts)
     out = tmp_path / "repo" / "lm" / "1"
     files = ["--weights", tmp_path / "weights.npy", "--contexts", tmp_path / "contexts.npy", "--out", out]
-    done = run_cli("export", *files, "--method", "ds", "--head", tmp_path / "trained.safetensors")
+    command = ["export", *files, "--method", "ds", "--head", tmp_path / "trained.safetensors"]
+    done = run_cli(*command, "--set", "experts=4")
+    assert "option experts is of a training" in done.stderr
+    done = run_cli(*command)
     assert done.returncode == 0, done.stderr
     found = Head(Bundle(out), "cpu", 1).topk(rows, 5)
     np.testing.assert_array_equal(found.ids, module.topk(torch.from_numpy(rows), 5)[0].numpy())

@@ -103,20 +103,37 @@ def test_a_disk_that_is_full_at_the_last_files(tmp_path):
     assert not (tmp_path / "repo").exists()
 
 
+def start_export(inputs, out):
+    """An export that has begun to write."""
+    command = [sys.executable, "-m", "shortlist", "export", *map(str, inputs), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(out.parent.glob(".unfinished-*/1")) if out.parent.exists() else True:
+        assert process.poll() is None, "the export ended before it could be stopped"
+        time.sleep(0.005)
+    return process
+
+
 def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
     inputs = files(tmp_path)
     out = tmp_path / "repo" / "lm" / "1"
-    command = [sys.executable, "-m", "shortlist", "export", *map(str, inputs), "--out", str(out)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while not list((tmp_path / "repo" / "lm").glob(".unfinished-*/1")) if out.parent.exists() else True:
-        assert process.poll() is None, "the export ended before it could be killed"
-        time.sleep(0.005)
+    process = start_export(inputs, out)
     process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.communicate()
     assert not out.exists()
     done = run_cli("export", *inputs, "--method", "svd", "--out", out)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in out.parent.iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_export_says_so_and_leaves_nothing(tmp_path, number):
+    out = tmp_path / "repo" / "lm" / "1"
+    process = start_export(files(tmp_path), out)
+    process.send_signal(number)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == "shortlist export: stopped"
+    assert not (tmp_path / "repo").exists()
 
 
 def test_what_killed_exports_of_another_version_left_goes_and_what_a_running_one_has_stays(tmp_path):
