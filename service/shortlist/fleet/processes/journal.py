@@ -6,8 +6,7 @@ import zlib
 from collections.abc import Collection
 from typing import Any
 
-from shortlist.server.access.policy import AUTHORIZATION
-from shortlist.server.messages.headers import CONTENT_LENGTH
+from shortlist.server.messages.headers import AUTHORIZATION, CONTENT_LENGTH
 
 from .exchange import Request, Response
 

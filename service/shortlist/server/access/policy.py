@@ -7,13 +7,13 @@ from typing import NamedTuple, Protocol
 
 from shortlist.core.checks import cut
 from shortlist.errors import Forbidden, ShortlistError, Unauthorized
-from shortlist.server.messages.headers import Headers, RawHeaders
+from shortlist.server.messages.headers import AUTHORIZATION, HOST, Headers, RawHeaders
 from shortlist.server.settings import Settings
 
 from .hosts import ANY_HOST, HostRules, list_values
 from .keys import ALL_ROLES, Key, KeyRing, Role, read_keys
 
-HOST, ORIGIN, AUTHORIZATION = b"host", b"origin", b"authorization"
+ORIGIN = b"origin"
 BEARER = b"bearer"
 REFUSAL_REASONS = ("host", "origin", "key", "role", "connections", "malformed")  # the last two are the transport's
 

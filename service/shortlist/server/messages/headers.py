@@ -14,7 +14,7 @@ EncodedResponse = tuple[bytes, Headers]  # a response's body and its complete he
 
 CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING = b"content-type", b"content-length", b"content-encoding"
 ACCEPT_ENCODING, FORWARDED_FOR = b"accept-encoding", b"x-forwarded-for"
-HOST, TRANSFER_ENCODING = b"host", b"transfer-encoding"
+HOST, AUTHORIZATION, TRANSFER_ENCODING = b"host", b"authorization", b"transfer-encoding"
 JSON_LENGTH = LENGTH_HEADER.lower().encode()  # of the JSON at the start of a binary body
 
 

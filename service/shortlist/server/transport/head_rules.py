@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 
 from shortlist.errors import BadInput, ShortlistError
-from shortlist.server.messages.headers import CONTENT_LENGTH, FORWARDED_FOR, HOST, TRANSFER_ENCODING, Headers
+from shortlist.server.messages.headers import (
+    AUTHORIZATION,
+    CONTENT_LENGTH,
+    FORWARDED_FOR,
+    HOST,
+    TRANSFER_ENCODING,
+    Headers,
+)
 
 MAX_HEAD_BYTES = 64 << 10
 MAX_HEADERS = 128  # tiny ones take many times their size in memory
-CHECKED_HEADERS = frozenset((HOST, CONTENT_LENGTH, TRANSFER_ENCODING))
+CHECKED_HEADERS = frozenset((HOST, AUTHORIZATION, CONTENT_LENGTH, TRANSFER_ENCODING))
 WHITESPACE = b" \t"  # that may stand around a header's value
 SERVED_VERSIONS = ("1.0", "1.1")
 HOST_PATTERN = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[\w.~!$&'()*+,;=%-]*)(:\d*)?", re.ASCII)
@@ -43,18 +50,14 @@ def check_head(method: bytes, version: str, headers: Headers) -> int:
         raise MalformedRequest(f"send version 1.1 in place of {version}")
     if method == b"CONNECT":
         raise MalformedRequest("CONNECT is for proxies, which this server is not")
-    body_bytes, hosts = 0, []
-    for name, value in headers:
-        if name not in CHECKED_HEADERS:
-            continue
-        if name == HOST:
-            hosts.append(value)
-        elif name == CONTENT_LENGTH:
-            body_bytes = int(value)
-        else:
-            check_transfer_encoding(value, version)
-    check_hosts(hosts, version)
-    return body_bytes
+    checked = [header for header in headers if header[0] in CHECKED_HEADERS]
+    values = dict(checked)
+    if len(values) < len(checked):  # a proxy in front may have looked at another one
+        raise MalformedRequest("send one header each of Host, Authorization, Content-Length and Transfer-Encoding")
+    if TRANSFER_ENCODING in values:
+        check_transfer_encoding(values[TRANSFER_ENCODING], version)
+    check_host(values.get(HOST), version)
+    return int(values.get(CONTENT_LENGTH, b"0"))
 
 
 def join_forwarded(headers: Headers) -> None:
@@ -71,11 +74,11 @@ def check_transfer_encoding(value: bytes, version: str) -> None:
         raise MalformedRequest("of Transfer-Encoding, chunked alone is served")
 
 
-def check_hosts(hosts: list[bytes], version: str) -> None:
-    """Raise MalformedRequest unless there is one Host header, which in HTTP/1.0 may be missing, with a host in it."""
-    if len(hosts) > 1 or (not hosts and version == "1.1"):
+def check_host(host: bytes | None, version: str) -> None:
+    """Raise MalformedRequest unless there is a Host header, which in HTTP/1.0 may be missing, with a host in it."""
+    if host is None and version == "1.1":
         raise MalformedRequest("send one Host header")
-    if hosts and HOST_PATTERN.fullmatch(hosts[0].strip(WHITESPACE)) is None:
+    if host is not None and HOST_PATTERN.fullmatch(host.strip(WHITESPACE)) is None:
         raise MalformedRequest("Host has to be a name or an address, and a port")
 
 

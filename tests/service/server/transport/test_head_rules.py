@@ -28,6 +28,8 @@ def test_the_length_of_the_body_is_found():
     [
         (b"GET", "1.1", []),
         (b"GET", "1.1", [HOST, HOST]),
+        (b"GET", "1.1", [HOST, (b"authorization", b"Bearer a"), (b"authorization", b"Bearer b")]),
+        (b"POST", "1.1", [HOST, (b"content-length", b"1"), (b"content-length", b"1")]),
         (b"GET", "2.0", [HOST]),
         (b"CONNECT", "1.1", [HOST]),
         (b"POST", "1.1", [HOST, (b"transfer-encoding", b"gzip, chunked")]),
