@@ -109,6 +109,11 @@ class Plan(ABC):
         del k, permitted
         return False
 
+    def estimates_misses(self, k: int) -> bool:
+        """Whether `topk` says of rows for k how likely they miss something, where they may."""
+        del k
+        return False
+
     @abstractmethod
     def max_rows(self) -> int:
         """How many rows to give in one call, so that intermediate arrays stay in the cache."""

@@ -35,7 +35,8 @@ class WayChoice:
         depth = count_asked(k, permitted / self.classes)
         microseconds = self.estimate_sure_ways(k, permitted) if is_listed else {}
         if depth <= min(MOST_ASKED, self.classes) and not self.plan.prefers_dense(depth):
-            microseconds[depth] = estimate_asked(self.costs, depth)
+            is_blind = self.plan.estimates_misses(k) and not self.plan.estimates_misses(depth)
+            microseconds[OWN if is_blind else depth] = estimate_asked(self.costs, depth)  # which take about as long
         return min(microseconds, key=lambda way: microseconds[way], default=OWN)
 
     def choose_sure_way(self, k: int, permitted: int, is_listed: bool) -> int:

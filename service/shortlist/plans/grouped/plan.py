@@ -128,6 +128,9 @@ class GroupedPlan(Plan):
         is_deep = k * self.classes > MOST_MARKED_DEPTH * permitted
         return bool(self.compiled and self.settings.promise) and permitted > self.most_listed and not is_deep
 
+    def estimates_misses(self, k: int) -> bool:
+        return bool(self.compiled and self.settings.promise) and k <= MAX_EFFORT_K
+
     def score_lists(self, contexts: FloatArray, k: int, class_filter: ClassFilter) -> PlanResult | None:
         if self.compiled is None or k > MAX_GROUPED_K:
             return None

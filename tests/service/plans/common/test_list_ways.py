@@ -97,6 +97,16 @@ def test_the_cheapest_way_is_taken():
     assert set(make_ways(listed=CHEAP / CLASSES, asked_few=CHEAP).choose_ways(4, K, lists)) == {LISTED}
 
 
+def test_a_row_whose_misses_are_estimated_is_not_asked_for_so_many_that_they_are_not(monkeypatch):
+    ways, lists = make_ways(asked=CHEAP), ClassFilter(allow=choose(0.1)[None])
+    monkeypatch.setattr(ways.plan, "estimates_misses", lambda k: k <= K)
+    assert set(ways.choose_ways(4, K, lists)) == {OWN}
+    assert set(ways.choose_ways(4, K + 1, lists)) == {count_asked(K + 1, 0.1)}, "there is no estimate anyway"
+    other = make_ways(asked=CHEAP)
+    monkeypatch.setattr(other.plan, "estimates_misses", lambda k: k <= 512)
+    assert set(other.choose_ways(4, K, lists)) == {count_asked(K, 0.1)}
+
+
 def test_short_lists_and_bans_are_the_plans_own_affair():
     ways = make_ways(listed=CHEAP / CLASSES, asked=CHEAP, exact=CHEAP)
     for lists in (ClassFilter(allow=choose(0.02)[None]), ClassFilter(ban=choose(0.2)[None])):
