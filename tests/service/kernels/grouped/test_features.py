@@ -68,9 +68,7 @@ def test_a_look_tells_how_far_the_best_classes_groups_are_over_the_last_that_was
 def test_a_look_at_all_groups_tells_what_one_at_all_but_the_last_class_tells(promise_head, k):
     """Else it would say that it is surer than any look that its estimates were fitted to."""
     plan = promise_head.plan
-    whole = list_looks(plan.settings, k, plan.order.size)[0]._replace(
-        opened=PROMISE_CLASSES, previewed=PROMISE_CLASSES
-    )
+    whole = list_looks(plan.settings, k, plan.order.size)[0]._replace(opened=PROMISE_CLASSES, previewed=PROMISE_CLASSES)
     told, expected = (describe(plan, near, look, k) for look in (whole, whole._replace(opened=PROMISE_CLASSES - 1)))
     np.testing.assert_allclose(told[:, 11], expected[:, 11], atol=0.3)  # which may leave out a group or two
     assert (told[:, 11] >= expected[:, 11]).all()
