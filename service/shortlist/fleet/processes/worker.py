@@ -135,7 +135,8 @@ class Worker(Server):
 
     def read_state(self) -> State:
         """What the supervisor is told."""
-        return State(self.service.is_ready(), len(self.connections | self.arriving), self.taken)
+        open_connections = len(self.connections) + len(self.arriving - self.connections)
+        return State(self.service.is_ready(), open_connections, self.taken)
 
     def take(self) -> None:
         """Serve the connections that the supervisor has passed on."""
