@@ -6,6 +6,7 @@ from shortlist.core.filters import ClassFilter, Members, restrict_to_members
 from shortlist.core.results import NO_CLASS
 from shortlist.core.row_lists import RowLists
 from shortlist.errors import BadInput
+from shortlist.kernels.grouped.effort import EFFORT_FEATURES, list_looks
 from shortlist.kernels.native.library import open_kernels
 from shortlist.plans.common.list_costs import guess_costs
 from shortlist.plans.common.list_ways import ListWays
@@ -175,6 +176,20 @@ def test_hidden_classes_of_a_row_are_not_found(marked_head):
 def test_a_set_whose_best_classes_are_few_is_searched_more_closely(marked_head):
     plain, odd = (marked_head.topk(ROWS[:1], K, within=name) for name in ("a half", "none of the best of a row"))
     assert odd.scored[0] > plain.scored[0]
+
+
+@pytest.mark.parametrize("name", ["a tenth", "a half", "nearly all"])
+def test_the_fewer_classes_are_permitted_the_less_sure_a_look_is(marked_head, name):
+    """Of the same features a third of the logarithm of how many times as many classes there are counts as doubt."""
+    plan, features = marked_head.plan, np.zeros((len(ROWS), EFFORT_FEATURES), np.float32)
+    look = list_looks(plan.settings, K, CLASSES)[-1]
+    search = plan.prepare_search(K)((look,), weights=plan.settings.effort[-1:], list_looks=1)
+    risk = plan.compiled(ROWS, search, restrict_to_members(ClassFilter(), Members(SETS[name])), features).risk
+    *weights, constant = plan.settings.effort[-1]
+    odds = np.exp(features.astype(np.float64) @ weights + constant) * SETS[name].mean() ** -0.35
+    stated = risk > 0  # what is left to exact answers has no risk
+    assert stated.mean() > 0.9
+    np.testing.assert_allclose(risk[stated], (odds / (1 + odds))[stated], rtol=0.001)
 
 
 def test_a_head_without_a_promise_reads_the_list(marked_head):
