@@ -64,16 +64,15 @@ def test_a_look_tells_how_far_the_best_classes_groups_are_over_the_last_that_was
     assert few.mean() < more.mean()
 
 
-@pytest.mark.parametrize("k", [1, 200])
-def test_a_look_at_all_groups_tells_what_one_at_all_but_the_last_class_tells(promise_head, k):
-    """Else it would say that it is surer than any look that its estimates were fitted to."""
+@pytest.mark.parametrize("k", [1, 20])
+def test_a_look_at_all_groups_is_no_surer_than_one_at_nearly_all(promise_head, k):
+    """Few groups score far less than the others: what they hold, or where they begin, tells nothing of the best."""
     plan = promise_head.plan
     whole = list_looks(plan.settings, k, plan.order.size)[0]._replace(opened=PROMISE_CLASSES, previewed=PROMISE_CLASSES)
-    told, expected = (describe(plan, near, look, k) for look in (whole, whole._replace(opened=PROMISE_CLASSES - 1)))
-    np.testing.assert_allclose(told[:, 11], expected[:, 11], atol=0.3)  # which may leave out a group or two
-    assert (told[:, 11] >= expected[:, 11]).all()
-    others = np.arange(EFFORT_FEATURES) != 11
-    np.testing.assert_allclose(told[:, others], expected[:, others], atol=1e-4)
+    told = describe(plan, near, whole, k)
+    for opened in (PROMISE_CLASSES * 99 // 100, PROMISE_CLASSES - 1):
+        expected = describe(plan, near, whole._replace(opened=opened), k)
+        np.testing.assert_allclose(told[:, 11], expected[:, 11], atol=1e-4)
 
 
 def test_a_look_tells_how_little_previews_say(promise_head):

@@ -20,6 +20,9 @@ enum {
 #define MIN_ERROR 1e-3f /* of previews, in spreads */
 #define MAX_ERROR 1e15f /* the same: sums of its squares are finite where all groups score alike */
 
+/* Of groups, in spreads under their mean: a look that opens the few under it, too, is no surer (docs/log/lists.md). */
+#define LEAST_BAR 1.5f
+
 /* What a look tells of its row. common: what all but exact scores lack of every class's product. mean, spread: of the
  * scores of all groups. peak: the largest of them. size: root mean square of the projected context. beyond: the same of
  * the columns that groups are not compared by. unit: what previews are in units of. bar: the preview, in logits before
@@ -83,7 +86,8 @@ INLINE float limit_feature(float value) {
  * differs among them. Rows of which previews say little miss more. */
 static void describe_previews(const struct grouped *head, const struct look *look, const struct scratch *scratch,
                               int64_t count, float least, float *features) {
-    float worst_group = INFINITY, sum = 0, square = 0, found = 0;
+    float worst_group = INFINITY, sum = 0, square = 0, found = 0, least_bar = look->mean - LEAST_BAR * look->spread;
+    float bar = look->group_bar > least_bar ? look->group_bar : least_bar;
     for (int64_t i = 0; i < count; i++) {
         if (scratch->values[i] < least) continue;
         int32_t lane = scratch->lanes[i];
@@ -95,7 +99,7 @@ static void describe_previews(const struct grouped *head, const struct look *loo
         sum += error, square += error * error, found++;
     }
     float mean = sum / found, variance = square / found - mean * mean;
-    features[0] = limit_feature((worst_group - look->group_bar) / look->spread);
+    features[0] = limit_feature((worst_group - bar) / look->spread);
     features[1] = limit_feature(mean);
     features[2] = logf(MIN_ERROR + sqrtf(variance > 0 ? variance : 0));
 }

@@ -100,12 +100,9 @@ static int64_t open_groups(const struct grouped *head, int64_t opened, const str
 }
 
 /* Writes the blocks that hold permitted classes to block_ids, and the scores of their groups to block_groups; returns
- * how many. The groups' scores are there. restricted: whether there are lists. look: gets the least of these scores. */
-static int64_t open_all_groups(const struct grouped *head, int restricted, const struct scratch *scratch,
-                               struct look *look) {
-    float most;
+ * how many. The groups' scores are there. restricted: whether there are lists. */
+static int64_t open_all_groups(const struct grouped *head, int restricted, const struct scratch *scratch) {
     int64_t count = 0;
-    find_range(scratch->groups, head->groups, &look->group_bar, &most);
     for (int64_t group = 0; group < head->groups; group++)
         for (int64_t block = head->group_blocks[group]; block < head->group_blocks[group + 1]; block++) {
             scratch->block_ids[count] = (int32_t)block, scratch->block_groups[count] = scratch->groups[group];
@@ -250,8 +247,9 @@ static int64_t choose_candidates(const struct grouped *head, const struct groupe
                                  struct look *look) {
     int is_part = limits->opened < classes, is_kept = is_part && !permitted;
     if (!is_kept || look->raise_share != limits->raise_share) look->blocks = 0;
+    if (!is_part) look->group_bar = -INFINITY;
     int64_t opened = is_part ? open_groups(head, limits->opened, scratch, look)
-                             : open_all_groups(head, permitted != NULL, scratch, look);
+                             : open_all_groups(head, permitted != NULL, scratch);
     int64_t blocks = preview_blocks(head, limits, row_scale, permitted, scratch, look->blocks, opened);
     look->blocks = is_kept ? opened : 0, look->raise_share = limits->raise_share;
     int32_t *lanes = scratch->lanes;
