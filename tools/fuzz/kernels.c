@@ -369,11 +369,11 @@ static int fuzz_ranks(const struct kernels *fast, const struct kernels *plain) {
         if (isnan(left.normalizers[row]) && isnan(right.normalizers[row]))
             left.normalizers[row] = right.normalizers[row];
     if (compare("ranks", fast, left, right, rows, k)) return 1;
-    int64_t size = k * 12 + 4, dim = pick(1, 40), *one = make_filled(size), *other = make_filled(size);
-    float *context = make_floats(dim);
-    struct request request = {NULL, NULL, NULL, k, 1, 1};
-    int64_t answers = fast->answer_row_of_logits(&request, context, dim, logits, classes, one);
-    if (answers != plain->answer_row_of_logits(&request, context, dim, logits, classes, other)) return 1;
+    int64_t size = rows * (k * 12 + 4), dim = pick(1, 40), *one = make_filled(size), *other = make_filled(size);
+    float *contexts = make_floats(rows * dim);
+    struct request request = {NULL, NULL, NULL, k, rows, pick(1, 3)};
+    int64_t answers = fast->answer_rows_of_logits(&request, contexts, dim, logits, classes, one);
+    if (answers != plain->answer_rows_of_logits(&request, contexts, dim, logits, classes, other)) return 1;
     return answers && differ("dense answers", fast, one, other, size);
 }
 

@@ -102,24 +102,36 @@ class CompiledLayer:
 
 
 class DenseRowAnswers(RowAnswers):
-    """Answers one row, which may have lists, from its logits; nothing can be missed. Threads may share it."""
+    """Answers rows, which may share lists, from their logits; nothing can be missed. Threads may share it."""
 
     states_risk = True
 
-    def __init__(self, score: Callable[[FloatArray], FloatArray], dim: int, classes: int, max_k: int) -> None:
-        """score: contexts [1, d] -> logits [1, V]. dim: d. classes: V. max_k: the largest k. Raises NoLibrary."""
-        super().__init__(require_kernels().answer_row_of_logits, None, dim, no_search, max_k)
-        self.score, self.classes = score, classes
+    def __init__(
+        self,
+        score: Callable[[FloatArray], FloatArray],
+        dim: int,
+        classes: int,
+        max_k: int,
+        max_rows: int,
+        threads: int,
+    ) -> None:
+        """score: contexts [B, d] -> logits [B, V]. dim: d. classes: V. max_k: the largest k. max_rows: the largest B.
+
+        threads: that may share the rows of a call. Raises NoLibrary.
+        """
+        super().__init__(require_kernels().answer_rows_of_logits, None, dim, no_search, max_k)
+        self.score, self.classes, self.max_rows, self.threads = score, classes, max_rows, threads
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
         """Write the best permitted classes to `memory`; 0 for a context that is not finite, or an id of no class."""
-        context, logits = point_at(contexts), self.score(contexts)
-        arguments = context, self.dim, point_at(logits), self.classes, point_at(memory)
-        is_answered: int = self.function(request, *arguments)
+        rows, places = len(contexts), point_at(contexts)  # no read-only ones
+        logits = self.score(contexts)
+        request = request if rows == 1 else request.for_rows(rows, self.threads)
+        is_answered: int = self.function(request, places, self.dim, point_at(logits), self.classes, point_at(memory))
         return is_answered
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:
-        """The answer to a row with these lists, each an array of ids or a table of one list; None for any others."""
+        """The answers to rows with these lists, each an array of ids or a table of one list; None for any others."""
         request = self.find_request(k)
         allowed, banned = (take_list(lists, self.classes, self.classes) for lists in (allow, ban))
         if request is None or (allowed is None) != (allow is None) or (banned is None) != (ban is None):
@@ -134,18 +146,27 @@ class DenseRowAnswers(RowAnswers):
 
 
 class LayerAnswers(DenseRowAnswers):
-    """Answers by the logits of all classes, whose products are part of the call. Threads may share it."""
+    """Answers single rows by one call, which their logits' products are part of. Threads may share it."""
 
-    def __init__(self, layer: CompiledLayer, max_k: int) -> None:
-        """max_k: the largest k that it answers. Raises NoLibrary."""
-        super().__init__(layer.score, layer.dim, layer.classes, max_k)
-        self.layer, self.head, self.function = layer, layer.table, require_kernels().answer_row_of_layer
+    def __init__(
+        self,
+        layer: CompiledLayer,
+        score: Callable[[FloatArray], FloatArray],
+        max_k: int,
+        max_rows: int,
+        threads: int,
+    ) -> None:
+        """layer: gives the logits of single rows. The others are those of the base class. Raises NoLibrary."""
+        super().__init__(score, layer.dim, layer.classes, max_k, max_rows, threads)
+        self.layer, self.head, self.answer_row = layer, layer.table, require_kernels().answer_row_of_layer
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
+        if len(contexts) > 1:
+            return super().answer(request, contexts, memory)
         arguments = point_at(contexts), point_at(memory)
 
         def call(threads: int) -> int:
-            is_answered: int = self.function(request if threads == 1 else request.for_rows(1, threads), *arguments)
+            is_answered: int = self.answer_row(request if threads == 1 else request.for_rows(1, threads), *arguments)
             return is_answered
 
         return self.layer.share(call)

@@ -58,9 +58,10 @@ class FullPlan(Plan):
         """By compiled loops: from the context where they are the faster, else from logits."""
         if self.ranking is None or self.device != "cpu":
             return None
+        limits = self.max_k, self.max_rows(), self.threads
         if self.layer is not None:
-            return LayerAnswers(self.layer, self.max_k)
-        return DenseRowAnswers(self.logits, self.dim, self.classes, self.max_k)
+            return LayerAnswers(self.layer, self.logits, *limits)
+        return DenseRowAnswers(self.logits, self.dim, self.classes, *limits)
 
     def compute_distribution(self, contexts: FloatArray) -> FloatArray:
         return self.logits(contexts)

@@ -11,11 +11,13 @@ from shortlist.kernels import dense_rows
 from shortlist.kernels.dense_rows import CompiledLayer, CompiledRanking, DenseRowAnswers, LayerAnswers
 from shortlist.kernels.exact_rows import CompiledGather
 from shortlist.kernels.native.library import open_target
+from shortlist.kernels.row_answers import answer_rows
 from shortlist.plans.full import rank_rows
 
 from tests.support.kernels import list_targets
 from tests.support.layers import make_dense, make_head
 
+MOST_ROWS = 20  # of a call
 SIZES = [1, 2, 15, 16, 17, 63, 64, 65, 1023, 1024, 1025, 3000]
 
 
@@ -92,8 +94,14 @@ def open_layer(random, target, classes, dim, threads):
     bias[classes // 2], padding[[0, classes // 2]] = bias[0], 0
     layer = CompiledLayer(CompiledGather(weight, 0.5, None, bias, padding, threads), threads)
     layer.function = open_target(target).score_layer
-    answers = LayerAnswers(layer, classes)
-    answers.function = open_target(target).answer_row_of_layer
+
+    def score(contexts):
+        return np.concatenate([layer.score(context[None]) for context in contexts])
+
+    answers = LayerAnswers(layer, score, classes, MOST_ROWS, threads)
+    answers.function, answers.answer_row = (
+        getattr(open_target(target), name) for name in ("answer_rows_of_logits", "answer_row_of_layer")
+    )
     return answers, lambda row: (weight.astype(np.float64) @ row + bias) * 0.5 + padding
 
 
@@ -129,7 +137,7 @@ def test_a_row_with_lists_is_answered_as_by_ranks(kind):
         answers, _ = open_layer(np.random.default_rng(3), target, 1500, 40, 1)
         score = answers.layer.score
         if kind == "logits":
-            answers = DenseRowAnswers(score, 40, 1500, 1500)
+            answers = DenseRowAnswers(score, 40, 1500, 1500, MOST_ROWS, 1)
         for _ in range(40):
             lists = make_lists(random, 1, 1500)
             known = [ids if ids is None else ids[ids >= 0] for ids in (lists.allow, lists.ban)]
@@ -141,6 +149,34 @@ def test_a_row_with_lists_is_answered_as_by_ranks(kind):
             np.testing.assert_array_equal(logprobs[0], wanted.logits[0] - wanted.log_normalizer[0])
             assert scored.tolist() == [1500]
             assert answers.read_risk((ids, logprobs, scored)).tolist() == [0]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("lists", [{}, {"ban": np.arange(0, 1500, 3)}, {"allow": np.arange(700, 760)}])
+def test_many_rows_are_answered_as_each_by_itself(threads, lists):
+    contexts = np.random.default_rng(8).standard_normal((MOST_ROWS, 40)).astype(np.float32)
+    for target in list_targets():
+        answers, _ = open_layer(np.random.default_rng(3), target, 1500, 40, threads)
+        together = answer_rows(answers, contexts, 9, lists.get("allow"), lists.get("ban"), None)
+        for row in range(MOST_ROWS):
+            alone = answer_rows(answers, contexts[[row]], 9, lists.get("allow"), lists.get("ban"), None)
+            for part, one in zip(together, alone, strict=True):
+                np.testing.assert_array_equal(part[row], one[0])
+        assert answers.read_risk(together).tolist() == [0] * MOST_ROWS
+
+
+def test_more_rows_than_a_call_takes_are_left_to_the_long_way():
+    answers, _ = open_layer(np.random.default_rng(3), "portable", 1500, 40, 1)
+    assert answers(np.ones((MOST_ROWS + 1, 40), np.float32), 3) is None
+
+
+def test_one_row_that_float32_does_not_hold_leaves_all_to_the_long_way():
+    """Which says which one it is."""
+    answers, _ = open_layer(np.random.default_rng(4), "portable", 100, 20, 1)
+    for value in (np.nan, np.float32(3e38)):
+        contexts = np.ones((3, 20), np.float32)
+        contexts[1] = value
+        assert answers(contexts, 3) is None
 
 
 @pytest.mark.parametrize("lists", [{"ban": [1500]}, {"allow": [-2]}, {"ban": []}, {"allow": [[1], [2]]}])

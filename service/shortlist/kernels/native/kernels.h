@@ -322,16 +322,16 @@ struct kernels {
     int64_t (*rank_logits)(float *logits, int64_t count, int64_t classes, const struct lists *lists, int64_t k,
                            int64_t *ids, float *best, float *normalizers, int64_t threads);
 
-    /* The whole answer of one row, as `answer_rows_of_sets` writes it, from the logits [classes] of a context [dim];
-     * those of classes that lists exclude become -inf. Returns 0 where it has none, or a list holds an id that is
+    /* Whole answers, as `answer_rows_of_sets` writes them, from the logits [rows, classes] of contexts [rows, dim];
+     * those of classes that lists exclude become -inf. Returns 0 where one row has none, or a list holds an id that is
      * neither -1 nor of a class. */
-    int64_t (*answer_row_of_logits)(const struct request *request, const float *context, int64_t dim, float *logits,
-                                    int64_t classes, int64_t *ids);
+    int64_t (*answer_rows_of_logits)(const struct request *request, const float *contexts, int64_t dim, float *logits,
+                                     int64_t classes, int64_t *ids);
 
     /* Writes the logits [classes] of one context by a layer without a soft-cap; up to so many threads share it. */
     void (*score_layer)(const struct exact_rows *layer, const float *context, float *logits, int64_t threads);
 
-    /* Both, the answer by `struct exact_rows` of such a layer; 0, too, where there is no memory for it. */
+    /* Both, the answer to one row by `struct exact_rows` of such a layer; 0, too, where there is no memory for it. */
     int64_t (*answer_row_of_layer)(const struct request *request, const float *context, int64_t *ids);
 
     /* Writes, for the rows `first` to `last` - 1 of contexts [B, dim], the vectors `means` [B, dim] that rare classes

@@ -41,7 +41,7 @@ class Kernels:
     sample_rows: Function
     bound_rows: Function
     rank_logits: Function
-    answer_row_of_logits: Function
+    answer_rows_of_logits: Function
     score_layer: Function
     answer_row_of_layer: Function
     mix_rows: Function
@@ -68,7 +68,7 @@ PROTOTYPES = {
     ),
     "bound_rows": CFUNCTYPE(c_int64, STRUCT, ARRAY, c_int64, ARRAY, ARRAY),
     "rank_logits": CFUNCTYPE(c_int64, ARRAY, c_int64, c_int64, STRUCT, c_int64, *[ARRAY] * 3, c_int64),
-    "answer_row_of_logits": CFUNCTYPE(c_int64, POINTER(RequestStruct), ARRAY, c_int64, ARRAY, c_int64, ARRAY),
+    "answer_rows_of_logits": CFUNCTYPE(c_int64, POINTER(RequestStruct), ARRAY, c_int64, ARRAY, c_int64, ARRAY),
     "score_layer": CFUNCTYPE(None, STRUCT, ARRAY, ARRAY, c_int64),
     "answer_row_of_layer": ANSWER,
     "mix_rows": CFUNCTYPE(c_int64, STRUCT, *[ARRAY] * 3, c_int64, c_int64),

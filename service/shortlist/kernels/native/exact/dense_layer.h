@@ -67,7 +67,7 @@ static int64_t answer_row_of_layer(const struct request *request, const float *c
     int64_t is_answered = 0;
     if (logits) {
         score_layer(layer, context, logits, request->threads);
-        is_answered = answer_row_of_logits(request, context, layer->dim, logits, layer->classes, ids);
+        is_answered = answer_rows_of_logits(request, context, layer->dim, logits, layer->classes, ids);
     }
     free(logits);
     return is_answered;

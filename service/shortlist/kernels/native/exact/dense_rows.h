@@ -64,18 +64,22 @@ static int64_t rank_logits(float *logits, int64_t count, int64_t classes, const 
     return run_parts(&(struct shared_work){rank_dense_row, &work, count}, threads);
 }
 
-static int64_t answer_row_of_logits(const struct request *request, const float *context, int64_t dim, float *logits,
-                                    int64_t classes, int64_t *ids) {
-    int64_t k = request->k;
-    float *logprobs = (float *)(ids + k), normalizer = NAN;
-    struct dense_work work = {request->lists, logits, logprobs, &normalizer, ids, classes, k};
-    int32_t scored = (int32_t)classes;
-    if (!are_finite(context, dim) || !are_lists(request->lists, 1, classes) || !rank_dense_row(&work, 0) ||
-        !isfinite(normalizer))
-        return 0;
-    for (int64_t i = 0; i < k; i++) logprobs[i] -= normalizer;
-    memcpy(logprobs + k, &scored, sizeof scored);
-    return 1;
+static int64_t answer_rows_of_logits(const struct request *request, const float *contexts, int64_t dim, float *logits,
+                                     int64_t classes, int64_t *ids) {
+    int64_t k = request->k, rows = request->rows;
+    float *logprobs = (float *)(ids + rows * k), *normalizers = malloc(rows * sizeof *normalizers);
+    int32_t *scored = (int32_t *)(logprobs + rows * k);
+    int64_t is_answered = normalizers && are_finite(contexts, rows * dim) &&
+                          are_lists(request->lists, rows, classes) &&
+                          rank_logits(logits, rows, classes, request->lists, k, ids, logprobs, normalizers,
+                                      request->threads) &&
+                          are_finite(normalizers, rows);
+    for (int64_t row = 0; is_answered && row < rows; row++) {
+        for (int64_t i = row * k; i < (row + 1) * k; i++) logprobs[i] -= normalizers[row];
+        scored[row] = (int32_t)classes;
+    }
+    free(normalizers);
+    return is_answered;
 }
 
 #endif

@@ -115,17 +115,15 @@ static void sort_places(uint64_t *places, int64_t count) {
     }
 }
 
-/* Writes the places of the scores that come no later than `last`; returns how many. Strands whose peaks come later are
+/* Writes the places of the scores of `level` or more, and over -inf; returns how many. Strands whose peaks are less are
  * not looked at. */
-static int64_t collect_places(const float *scores, int64_t n, const float *peaks, uint64_t last, uint64_t *places) {
+static int64_t collect_places(const float *scores, int64_t n, const float *peaks, float level, uint64_t *places) {
     int64_t count = 0, strands = count_strands(n);
     for (int64_t strand = 0; strand < strands; strand++) {
         int64_t group = strand / LANES * GROUP_SCORES, end = group + GROUP_SCORES < n ? group + GROUP_SCORES : n;
-        if (make_place(peaks[strand], 0) > last) continue;
-        for (int64_t i = group + strand % LANES; i < end; i += LANES) {
-            uint64_t place = make_place(scores[i], i);
-            if (place <= last && scores[i] > -INFINITY) places[count++] = place;
-        }
+        if (peaks[strand] < level) continue;
+        for (int64_t i = group + strand % LANES; i < end; i += LANES)
+            if (scores[i] >= level && scores[i] > -INFINITY) places[count++] = make_place(scores[i], i);
     }
     return count;
 }
@@ -134,14 +132,14 @@ static int64_t collect_places(const float *scores, int64_t n, const float *peaks
  * fewer than k where fewer are numbers over -inf. peaks: [strands], of these scores. places: at least [strands]. */
 static int64_t rank_scores(const float *scores, int64_t n, int64_t k, const float *peaks, uint64_t *places) {
     int64_t strands = count_strands(n), kept = 0;
-    uint64_t last = make_place(-INFINITY, 0xffffffff);
-    if (k <= strands / 2) { /* at least k scores come no later than the kth peak */
+    float level = -INFINITY;
+    if (k <= strands / 2) { /* at least k scores reach the kth peak */
         for (int64_t strand = 0; strand < strands; strand++) places[strand] = make_place(peaks[strand], strand);
-        last = find_nth_place(places, strands, k) | 0xffffffff;
+        level = get_score(find_nth_place(places, strands, k));
     }
-    int64_t count = collect_places(scores, n, peaks, last, places);
+    int64_t count = collect_places(scores, n, peaks, level, places);
     if (count > k) {
-        last = find_nth_place(places, count, k);
+        uint64_t last = find_nth_place(places, count, k);
         for (int64_t i = 0; i < count; i++)
             if (places[i] <= last) places[kept++] = places[i];
         count = k;
