@@ -42,10 +42,10 @@ def make_contexts(rows: int = 400, dim: int = DIM, seed: int = 1) -> Contexts:
     return Contexts((rng.standard_normal((rows, dim)) @ rng.standard_normal((dim, dim))).astype(np.float32))
 
 
-def contexts_elsewhere(contexts: np.ndarray, rows: int = 400) -> np.ndarray:
-    """[rows, d] in directions that `contexts` [n, d] hardly use."""
-    directions = np.linalg.svd(contexts, full_matrices=False)[2][-4:]
-    return (np.random.default_rng(1).standard_normal((rows, 4)) @ directions * 5).astype(np.float32)
+def contexts_elsewhere(contexts: np.ndarray, rows: int = 400, directions: int = 4) -> np.ndarray:
+    """[rows, d] in so many directions, which `contexts` [n, d] hardly use."""
+    unused = np.linalg.svd(contexts, full_matrices=False)[2][-directions:]
+    return (np.random.default_rng(1).standard_normal((rows, directions)) @ unused * 5).astype(np.float32)
 
 
 def make_head(folder: Path, dense: Dense, contexts: Contexts | None = None, **request: object) -> Head:

@@ -55,22 +55,27 @@ def fit_efforts(plan: GroupedPlan, truths: Sequence[Truth]) -> dict[str, tuple[W
     depths = [k for k in EFFORT_DEPTHS if k <= most]
     many = [k for k in depths if k > MOST_RAISED_K]
     narrow = change_settings(plan, **NARROW_WIDTHS)
-    return {"effort": fit_effort(narrow, truths, depths), "wide_effort": fit_effort(plan, truths, many) if many else ()}
+    return {
+        "effort": fit_effort(narrow, truths, depths, whole=False),
+        "wide_effort": fit_effort(plan, truths, many, whole=True) if many else (),
+    }
 
 
-def fit_effort(plan: GroupedPlan, truths: Sequence[Truth], depths: list[int]) -> tuple[Weights, ...]:
-    """The weights of every look, fitted to searches for each of `depths` classes; those of the widest to some rows."""
+def fit_effort(plan: GroupedPlan, truths: Sequence[Truth], depths: list[int], *, whole: bool) -> tuple[Weights, ...]:
+    """The weights of every look, fitted to searches for each of `depths` classes; those of the widest to some rows.
+
+    whole: whether looks that open all classes count, which tell of other rows what a look at a part does not.
+    """
     looks = {k: list_looks(plan.settings, k, plan.order.size) for k in depths}
     most = min(WIDEST_LOOK_ROWS, max(1, MAX_WIDEST_OPENED // max(looks[k][-1].opened for k in depths)))
     step = -(-sum(len(truth.contexts) for truth in truths) // most)
     some = [truth.take_every(step) for truth in truths]  # of all kinds of text
-    return tuple(
-        raise_estimate(
-            fit_looks([measure_look(plan, looks[k][number], rows, k) for rows in parts for k in depths]),
-            NEW_KIND_LOG_ODDS,
-        )
-        for number, parts in enumerate((truths, truths, some))
-    )
+    fitted = []
+    for number, parts in enumerate((truths, truths, some)):
+        taken = [k for k in depths if whole or looks[k][number].opened < plan.order.size] or depths
+        outcomes = [measure_look(plan, looks[k][number], rows, k) for rows in parts for k in taken]
+        fitted.append(raise_estimate(fit_looks(outcomes), NEW_KIND_LOG_ODDS))
+    return tuple(fitted)
 
 
 def change_settings(plan: GroupedPlan, **changes: float | None) -> GroupedPlan:
