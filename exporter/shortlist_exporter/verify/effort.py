@@ -70,12 +70,12 @@ def fit_effort(plan: GroupedPlan, truths: Sequence[Truth], depths: list[int], *,
     most = min(WIDEST_LOOK_ROWS, max(1, MAX_WIDEST_OPENED // max(looks[k][-1].opened for k in depths)))
     step = -(-sum(len(truth.contexts) for truth in truths) // most)
     some = [truth.take_every(step) for truth in truths]  # of all kinds of text
-    fitted = []
+    weights = []
     for number, parts in enumerate((truths, truths, some)):
-        taken = [k for k in depths if whole or looks[k][number].opened < plan.order.size] or depths
-        outcomes = [measure_look(plan, looks[k][number], rows, k) for rows in parts for k in taken]
-        fitted.append(raise_estimate(fit_looks(outcomes), NEW_KIND_LOG_ODDS))
-    return tuple(fitted)
+        some_depths = [k for k in depths if whole or looks[k][number].opened < plan.order.size] or depths
+        outcomes = [measure_look(plan, looks[k][number], rows, k) for rows in parts for k in some_depths]
+        weights.append(raise_estimate(fit_looks(outcomes), NEW_KIND_LOG_ODDS))
+    return tuple(weights)
 
 
 def change_settings(plan: GroupedPlan, **changes: float | None) -> GroupedPlan:

@@ -124,10 +124,10 @@ class DenseRowAnswers(RowAnswers):
 
     def answer(self, request: RequestStruct, contexts: FloatArray, memory: bytearray) -> int:
         """Write the best permitted classes to `memory`; 0 for a context that is not finite, or an id of no class."""
-        rows, places = len(contexts), point_at(contexts)  # no read-only ones
+        place, rows = point_at(contexts), len(contexts)  # before products: there is no pointer to a read-only array
         logits = self.score(contexts)
         request = request if rows == 1 else request.for_rows(rows, self.threads)
-        is_answered: int = self.function(request, places, self.dim, point_at(logits), self.classes, point_at(memory))
+        is_answered: int = self.function(request, place, self.dim, point_at(logits), self.classes, point_at(memory))
         return is_answered
 
     def answer_listed(self, contexts: npt.ArrayLike, k: int, allow: IdLists, ban: IdLists) -> Answer | None:

@@ -69,10 +69,10 @@ def test_a_look_at_all_groups_is_no_surer_than_one_at_nearly_all(promise_head, k
     """Few groups score far less than the others: what they hold, or where they begin, tells nothing of the best."""
     plan = promise_head.plan
     whole = list_looks(plan.settings, k, plan.order.size)[0]._replace(opened=PROMISE_CLASSES, previewed=PROMISE_CLASSES)
-    told = describe(plan, near, whole, k)
+    features = describe(plan, near, whole, k)
     for opened in (PROMISE_CLASSES * 99 // 100, PROMISE_CLASSES - 1):
         expected = describe(plan, near, whole._replace(opened=opened), k)
-        np.testing.assert_allclose(told[:, 11], expected[:, 11], atol=1e-4)
+        np.testing.assert_allclose(features[:, 11], expected[:, 11], atol=1e-4)
 
 
 def test_a_look_tells_how_little_previews_say(promise_head):

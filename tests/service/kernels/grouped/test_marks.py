@@ -187,9 +187,9 @@ def test_the_fewer_classes_are_permitted_the_less_sure_a_look_is(marked_head, na
     risk = plan.compiled(ROWS, search, restrict_to_members(ClassFilter(), Members(SETS[name])), features).risk
     *weights, constant = plan.settings.effort[-1]
     odds = np.exp(features.astype(np.float64) @ weights + constant) * SETS[name].mean() ** -0.35
-    stated = risk > 0  # what is left to exact answers has no risk
-    assert stated.mean() > 0.9
-    np.testing.assert_allclose(risk[stated], (odds / (1 + odds))[stated], rtol=0.001)
+    has_risk = risk > 0  # what is left to exact answers has none
+    assert has_risk.mean() > 0.9
+    np.testing.assert_allclose(risk[has_risk], (odds / (1 + odds))[has_risk], rtol=0.001)
 
 
 def test_a_head_without_a_promise_reads_the_list(marked_head):

@@ -173,11 +173,13 @@ static int is_narrowed(const struct row_search *row, int64_t number) {
     return number && row->lists && (number < row->search->list_looks || row->depth > row->search->k);
 }
 
-/* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists
- * narrow. The first look, and each calibrated one of a row without lists, estimates the normaliser. */
+/* Scores `count` candidates: all by int8 rows, the best exactly, and where lists matter those that int8 rows leave in
+ * doubt; returns how many are left of a later look that lists narrow. The first look, and each calibrated one of a row
+ * without lists, estimates the normaliser. */
 static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
-    int narrowed = is_narrowed(row, number);
+    int is_free = is_nearly_free(row) && row->depth <= row->search->k;
+    int narrowed = is_narrowed(row, number) && !is_free;
     score_candidates(row->head, row->steps, row->look.common, row->scratch, count);
     if (number && row->lists && !row->is_marked)
         count = drop_candidates(row, count);
