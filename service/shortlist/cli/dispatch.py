@@ -48,6 +48,9 @@ COMMANDS = {
     ),
 }
 
+LAST_STANDARD_STREAM = 2  # the number of standard errors
+SIGNAL_EXIT_CODE = 128  # to which shells add the number of the signal that ended a process
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose usage errors are one line and exit with 2."""
@@ -78,7 +81,11 @@ def parse_command(argv: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code: 0, 1 (failed), 2 (usage)."""
+    """Run one command; returns its exit code: 0, 1 (failed), 2 (usage).
+
+    A command that a signal stops ends the process by that signal, once it has cleaned up.
+    """
+    fill_standard_streams()
     name, rest = parse_command(sys.argv[1:] if argv is None else argv)
     module_name, description = COMMANDS[name]
     handle_sigterm()
@@ -99,19 +106,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         pass  # the reader of the output closed it, as `head` does
     except OSError as error:
         print(f"shortlist {name}: {describe_os_error(error)}", file=sys.stderr)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print(f"shortlist {name}: stopped", file=sys.stderr)
+        release_stdout()
+        return end_by_signal(*stop.args)
     release_stdout()
     return 1
+
+
+def fill_standard_streams() -> None:
+    """Open the null device in place of standard input, output and errors that are closed.
+
+    A file or a socket would get their numbers, and with them all that libraries print.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= LAST_STANDARD_STREAM:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout, sys.stderr = (stream or os.fdopen(number, "w") for number, stream in ((1, sys.stdout), (2, sys.stderr)))
 
 
 def handle_sigterm() -> None:
     """Let SIGTERM, by which a scheduler ends a job, do as Ctrl-C does: a command that is stopped leaves nothing behind.
 
-    `serve` handles it in its own way.
+    `serve` handles it in its own way once it listens.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, interrupt)
+
+
+def interrupt(number: int, _: object) -> NoReturn:
+    """Stop what runs, as Ctrl-C does; the exception says which signal asked for it."""
+    raise KeyboardInterrupt(number)
+
+
+def end_by_signal(number: int = signal.SIGINT) -> int:
+    """End the process by the signal that stopped it, so that shells and service managers see who ended it.
+
+    Returns the exit code that stands for it where the signal does nothing, as in the first process of a container.
+    """
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return SIGNAL_EXIT_CODE + number
 
 
 def describe_os_error(error: OSError) -> str:

@@ -1,5 +1,6 @@
 """The command line as typed."""
 
+import shlex
 import subprocess
 import sys
 
@@ -33,6 +34,14 @@ def test_export_check_query(tmp_path, inputs):
     assert process.returncode == 0, process.stderr
     process = run_cli("export", *inputs, "--out", out)
     assert (process.returncode, process.stderr.count("immutable")) == (1, 1)
+
+
+def test_closed_streams_are_given_to_no_file(tmp_path, inputs):
+    """What libraries print would be written into a file or a socket that had their numbers."""
+    out = tmp_path / "repo" / "lm" / "1"
+    words = [sys.executable, "-m", "shortlist", "export", *inputs, "--method", "full", "--out", out]
+    assert subprocess.run(["sh", "-c", f"{shlex.join(map(str, words))} >&- 2>&-"], check=False).returncode == 0
+    assert run_cli("check", out).returncode == 0
 
 
 @pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "diff", "serve"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -60,6 +63,19 @@ def test_signals_that_come_as_soon_as_a_server_says_where_it_listens_end_nothing
         server.process.terminate()
         assert server.process.wait(timeout=DRAIN_SECONDS) == 0, server.log
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_without_standard_streams_ends_as_others_do(small_repository, tmp_path):
+    """Its event loop got the number of a closed stream, and at the end libuv aborted."""
+    path = tmp_path / "s.sock"
+    words = [sys.executable, "-m", "shortlist", "serve", small_repository, "--unix-socket", path, "--no-tcp"]
+    process = subprocess.Popen(["sh", "-c", f"exec {shlex.join(map(str, words))} >&- 2>&-"])
+    for _ in range(600):
+        if path.exists():
+            break
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(timeout=DRAIN_SECONDS) == 0
 
 
 def test_it_stops_in_time_whatever_its_clients_do(small_repository):
