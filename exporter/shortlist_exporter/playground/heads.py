@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shortlist.bundle.reader import CALIBRATION_FILE
-from shortlist.core.results import FloatArray, Labels
+from shortlist.core.results import FloatArray, Labels, read_labels
 from shortlist.errors import NotReady
 from shortlist.head import Head
 from shortlist.server.engine.service import Service
 from shortlist.server.models import Model
 
+from .answers import ReadTexts
 from .body import Body
 from .schemas import HeadCard, Overview
 
@@ -60,6 +63,14 @@ def find_labels(head: Head, body: Body | None) -> Labels | None:
     if head.label_array is not None or body is None or not body.has_head(head):
         return head.label_array
     return body.labels
+
+
+def find_texts(head: Head, body: Body | None) -> ReadTexts | None:
+    """What reads the labels of ids, or the names of a head that has those alone; None where there are neither."""
+    labels = find_labels(head, body)
+    if labels is not None:
+        return partial(read_labels, labels)
+    return None if head.names is None else head.names.read
 
 
 def take_vectors(model: Model, row: int, rows: int) -> FloatArray:

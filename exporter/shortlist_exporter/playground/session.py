@@ -16,7 +16,7 @@ from shortlist.server.models import Model
 from .answers import make_rows
 from .body import Body
 from .compare import Comparison, Query
-from .heads import find_labels
+from .heads import find_labels, find_texts
 from .schemas import Answer, Question, Times
 from .words import Words
 
@@ -66,7 +66,7 @@ class Session:
             model=reading.model.name,
             version=reading.model.version,
             classes=head.manifest.classes,
-            rows=make_rows(answer, comparison.dense, find_labels(head, self.body)),
+            rows=make_rows(answer, comparison.dense, find_texts(head, self.body)),
             times=Times(head=comparison.head_us, dense=comparison.dense_us, body=reading.body_us),
             normalizer=answer["normalizer"],
             promise=answer.get("promise"),

@@ -1,7 +1,8 @@
 import math
+from functools import partial
 
 import numpy as np
-from shortlist.core.results import TopK, make_label_array
+from shortlist.core.results import TopK, make_label_array, read_labels
 from shortlist_exporter.playground.answers import find_probability, make_rows, make_side
 
 
@@ -12,7 +13,7 @@ def test_padding_of_short_rows_is_left_out():
 
 
 def test_items_that_were_added_since_the_export_have_no_label():
-    side = make_side([1, 3, 2, -1], [-0.5, -1.0, -1.5, None], [3], make_label_array(["a", "b"]))
+    side = make_side([1, 3, 2, -1], [-0.5, -1.0, -1.5, None], [3], partial(read_labels, make_label_array(["a", "b"])))
     assert [(c.id, c.label) for c in side.candidates] == [(1, "b"), (3, None), (2, None)]
 
 

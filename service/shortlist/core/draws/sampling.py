@@ -63,10 +63,11 @@ def parse_sampling(
     draws: Any = 1,
     top_k: Any = None,
     top_p: Any = None,
+    k_name: str = "top_k",
 ) -> Sampling:
     """Check the arguments of `Head.sample`: seed, position and temperature one for all `rows`, or one a row.
 
-    Raises BadInput.
+    k_name: what the caller calls `top_k`. Raises BadInput.
     """
     seeds, positions = (parse_integers(*each, rows) for each in (("seed", seed), ("position", position)))
     count = parse_whole_number("draws", draws)
@@ -75,7 +76,7 @@ def parse_sampling(
     share = 1.0 if top_p is None else parse_number("top_p", top_p)
     if not 0 < share <= 1:
         raise BadInput(f"top_p is {show(top_p)}: give a probability over 0, up to 1")
-    k = None if top_k is None else parse_whole_number("top_k", top_k)
+    k = None if top_k is None else parse_whole_number(k_name, top_k)
     return Sampling(seeds, positions, parse_temperatures(temperature, rows), count, k, share)
 
 

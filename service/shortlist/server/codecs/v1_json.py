@@ -116,7 +116,7 @@ def read_sample_query(fields: dict[str, Any], dim: int, registry: ListRegistry) 
         raise BadInput("partial is of requests without 'sample': draws are of all shards, so leave it out")
     contexts = parse_float_rows("contexts", require_field(fields, "contexts"), dim)
     options = {name: value for name, value in sample.items() if value is not None}
-    sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"))
+    sampling = parse_sampling(len(contexts), **options, top_k=fields.get("k"), k_name="k")
     allow, ban = (read_lists(fields, name, registry) for name in ("allow", "ban"))
     return SampleQuery(contexts, sampling, allow, ban, read_bias(fields, len(contexts)))
 

@@ -224,9 +224,9 @@ def read_beam_query(
 
 def read_sampling(values: dict[str, Array], parameters: dict[str, Any]) -> Sampling:
     """What is drawn: inputs of one number or one a row, and parameters `draws`, `top_p` and `k`; raises BadInput."""
-    inputs = {name: values[name] for name in (POSITION, TEMPERATURE) if name in values}
-    options = {name: parameters[name] for name in ("draws", "top_p") if name in parameters}
-    return parse_sampling(len(values[CONTEXT]), values[SEED], **inputs, **options, top_k=parameters.get("k"))
+    options: dict[str, Any] = {name: values[name] for name in (POSITION, TEMPERATURE) if name in values}
+    options |= {name: parameters[name] for name in ("draws", "top_p") if name in parameters}
+    return parse_sampling(len(values[CONTEXT]), values[SEED], **options, top_k=parameters.get("k"), k_name="k")
 
 
 def read_k(parameters: dict[str, Any], manifest: Manifest, classes: int) -> int:

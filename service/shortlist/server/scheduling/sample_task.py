@@ -82,5 +82,7 @@ def make_sample_task(head: Head, query: SampleQuery) -> SampleTask:
     rows = head.check_contexts(query.contexts)
     bias = parse_bias(query.bias, len(rows), head.classes)
     class_filter = head.check_lists(query.allow, query.ban, len(rows))
+    if query.sampling.top_k is not None:
+        head.check_k(query.sampling.top_k)  # which requests call k
     plan, _ = head.choose_sample_plan(len(rows), query.sampling.top_k, bias)
     return SampleTask(head, plan, rows, query.sampling, class_filter, bias)

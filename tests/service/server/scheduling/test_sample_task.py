@@ -90,6 +90,21 @@ def test_scores_of_draws_are_refused_in_v2_as_in_v1(small_server):
     assert drawn.status_code == 200
 
 
+@pytest.mark.parametrize("k", [0, 10**6, "4", 2.5, True])
+def test_a_wrong_k_is_called_k(small_server, k):
+    """Requests have no `top_k`, which is what `Head.sample` calls it."""
+    body = {"model": "lm", "contexts": ROWS[:1].tolist(), "sample": {"seed": 5}, "k": k}
+    context = {"name": "context", "datatype": "FP32", "shape": [1, 16], "data": ROWS[0].tolist()}
+    inputs = [context, {"name": "seed", "datatype": "INT64", "shape": [1], "data": [1]}]
+    answers = (
+        small_server.http.post("/v1/topk", json=body),
+        small_server.http.post("/v2/models/lm/infer", json={"inputs": inputs, "parameters": {"k": k}}),
+    )
+    for answer in answers:
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith("k is "), answer.json()
+
+
 def test_a_position_without_a_seed_is_refused(small_server):
     inputs = [
         {"name": "context", "datatype": "FP32", "shape": [1, 16], "data": ROWS[0].tolist()},
