@@ -10,18 +10,20 @@ from shortlist.core.results import FloatArray, IdArray
 from shortlist.head import CROSSOVER_K, Head
 from shortlist.plans.common.crossover import time_call
 
-BANNED = 1, 5, 10, 20, 50, 100  # of a row's own best classes, that are timed
+BANNED = 1, 5, 10, 20, 50, 100, 150, 200, 400, 800  # of a row's own best classes, that are timed
 TIMED_ROWS, TIMED_CALLS = 24, 3  # of each row the fastest of some calls counts: others were disturbed
+WORTHWHILE_SHARE = 0.8  # of an exact answer's time, at most: for one class and for 100 a search takes more than for 5
 WORTHWHILE_FACTOR = 4  # times a search without lists, which an exact answer takes at most where many bans ask for it
 
 
 def choose_ban_limits(head: Head, contexts: FloatArray) -> PlanSettings:
     """The settings of `head`; of a `grouped` one that keeps a promise with limits of bans, timed on contexts [n, d].
 
-    deep_bans: the largest number of `BANNED` up to which the search takes no longer than exact answers; 0 where one ban
-    makes it take longer, and as it is where none of them does. most_bans: the same number where exact answers take at
-    most `WORTHWHILE_FACTOR` times a search without lists, else None. Both are as they are where nothing answers
-    exactly, and where there are no loops to time.
+    deep_bans: the largest number of `BANNED` up to which the search takes at most `WORTHWHILE_SHARE` of the time of
+    exact answers; 0 where one ban makes it take more. Where the head is asked for too few classes to time all numbers
+    and none makes it take more, it is at least what it was. most_bans: the same number where exact answers take at most
+    `WORTHWHILE_FACTOR` times a search without lists, else None. Both are as they are where nothing answers exactly, and
+    where there are no loops to time.
     """
     settings, most_k = head.manifest.settings, head.manifest.max_k
     k, rows = min(CROSSOVER_K, most_k), contexts[:TIMED_ROWS]
@@ -33,10 +35,10 @@ def choose_ban_limits(head: Head, contexts: FloatArray) -> PlanSettings:
 
     def is_search_faster(banned: int) -> bool:
         own, exact = time_ways(head, rows, k, best[:, :banned])
-        return own <= exact
+        return own <= WORTHWHILE_SHARE * exact
 
     fast = list(takewhile(is_search_faster, numbers))
-    deep = settings.deep_bans if fast == numbers else max(fast, default=0)
+    deep = max(fast, default=0) if fast != numbers else max(settings.deep_bans, *fast)
     plain, exact = time_ways(head, rows, k, None)
     most = deep if exact <= WORTHWHILE_FACTOR * plain else None
     return settings.model_copy(update={"deep_bans": deep, "most_bans": most})

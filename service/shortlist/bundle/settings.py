@@ -21,7 +21,7 @@ MAX_CLASSES = 2**31 - 1  # of any number of classes: loops count them in 32 bits
 LOOKS = 3  # that a search of plan `grouped` takes at most
 LIST_LOOKS = 2  # the same of rows with lists
 MAX_EFFORT_K = 256  # beyond it, every row takes the second look alone, and nothing is estimated
-MOST_DEEP_BANS = 150  # of more in front of a row's best, looks miss more than promised
+DEEP_BANS = 150  # in front of a row's best, over which it is answered exactly where nothing was timed
 MOST_OPENED_PER_DEPTH = 1_000  # enough for every layer that was tried: docs/log/lists.md
 EFFORT_WEIGHTS = 15  # of each look: one for every feature, and a constant
 MAX_NATS = 3.4e38  # of any setting that is a logit, or added to one: float32 can hold it
@@ -189,7 +189,7 @@ class GroupedSettings(PlanSettings):
         description="classes that a later look opens for each banned class in front of a row's best",
     )
     deep_bans: CountOrNone = Field(
-        default=MOST_DEEP_BANS,
+        default=DEEP_BANS,
         description="banned classes in front of a row's best, over which it is answered exactly",
     )
     most_bans: CountOrNone | None = Field(

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from shortlist.bundle.settings import MOST_DEEP_BANS
+from shortlist.bundle.settings import DEEP_BANS
 from shortlist_exporter.verify import ban_costs
 from shortlist_exporter.verify.ban_costs import BANNED, choose_ban_limits
 
@@ -28,7 +28,7 @@ def set_times(monkeypatch, own, exact):
 
 @pytest.mark.parametrize(
     ("slower_from", "exact", "deep", "most"),
-    [(1, 3.0, 0, 0), (20, 3.0, 10, 10), (20, 5.0, 10, None), (101, 5.0, MOST_DEEP_BANS, None), (101, 3.0, 150, 150)],
+    [(1, 3.0, 0, 0), (20, 3.0, 10, 10), (20, 5.0, 10, None), (101, 5.0, 100, None), (801, 3.0, 800, 800)],
 )
 def test_exact_answers_are_taken_from_where_they_are_the_faster(
     promise_head, monkeypatch, slower_from, exact, deep, most
@@ -36,7 +36,7 @@ def test_exact_answers_are_taken_from_where_they_are_the_faster(
     set_times(monkeypatch, lambda banned: exact + 1 if banned >= slower_from else 1.0, exact)
     settings = choose_ban_limits(promise_head, ROWS)
     assert (settings.deep_bans, settings.most_bans) == (deep, most)
-    rest = settings.model_copy(update={"deep_bans": MOST_DEEP_BANS, "most_bans": None})
+    rest = settings.model_copy(update={"deep_bans": DEEP_BANS, "most_bans": None})
     assert rest == promise_head.manifest.settings
 
 
@@ -56,7 +56,7 @@ def test_both_ways_are_timed_for_each_row_with_its_own_bans(promise_head, monkey
 
 
 def test_real_times_give_one_of_the_numbers_that_are_timed(promise_head):
-    assert choose_ban_limits(promise_head, ROWS[:2]).deep_bans in (0, *BANNED, MOST_DEEP_BANS)
+    assert choose_ban_limits(promise_head, ROWS[:2]).deep_bans in (0, *BANNED, DEEP_BANS)
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_an_export_keeps_what_was_chosen(tmp_path, monkeypatch, fallback):
     request = {"method": "grouped", "options": {}, "fallback": fallback}
     head = make_head(tmp_path, make_dense(2003, 20), make_contexts(2000, 20), **request)
     settings = head.manifest.settings
-    assert (settings.deep_bans, settings.most_bans) == ((0, 0) if fallback else (MOST_DEEP_BANS, None))
+    assert (settings.deep_bans, settings.most_bans) == ((0, 0) if fallback else (DEEP_BANS, None))

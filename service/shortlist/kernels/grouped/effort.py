@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.bundle.settings import (
+    DEEP_BANS,
     LIST_LOOKS,
-    MOST_DEEP_BANS,
     MOST_OPENED_PER_DEPTH,
     PREVIEWED_DIVISOR,
     GroupedSettings,
@@ -93,7 +93,7 @@ class Search(NamedTuple):
     free_looks: int = 0
     list_looks: int = 0
     opened_per_depth: int = MOST_OPENED_PER_DEPTH
-    deep_bans: int = MOST_DEEP_BANS
+    deep_bans: int = DEEP_BANS
     most_bans: int | None = None
 
 

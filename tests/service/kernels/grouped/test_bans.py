@@ -67,6 +67,18 @@ def test_rows_whose_best_classes_are_all_banned_take_no_look(clustered_plan, k):
     assert (top.ids[:, 0] == BEST[:, 500]).mean() >= 0.99
 
 
+@pytest.mark.parametrize("banned", [160, 300])
+def test_looks_that_pass_more_bans_than_others_open_all_groups(clustered_plan, banned):
+    """However few classes the export found enough for each of fewer bans."""
+    lists = ClassFilter(ban=BEST[:, :banned])
+    narrow, wide = (change_settings(clustered_plan, deep_bans=800, opened_per_depth=each) for each in (1, 1000))
+    top, other = narrow.topk(ROWS, 5, lists), wide.topk(ROWS, 5, lists)
+    assert (top.risk > 0).any()
+    np.testing.assert_array_equal(top.ids, other.ids)
+    np.testing.assert_array_equal(top.scored, other.scored)
+    assert (top.ids[:, :, None] == BEST[:, None, banned : banned + 5]).any(axis=1).mean() >= 0.99
+
+
 def test_what_all_rows_of_the_layer_have_in_common_hides_no_bans(tmp_path):
     """It adds up to hundreds to all of a context's logits, or takes it from them, and changes none's place."""
     plan = make_plan(tmp_path, WEIGHT + 20 * np.random.default_rng(1).standard_normal(DIM).astype(np.float32))

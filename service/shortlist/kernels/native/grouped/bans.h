@@ -7,7 +7,7 @@
 #include "grouped/scores.h"
 
 enum {
-    MOST_DEEP_BANS = 150,     /* of more banned classes in front of a row's best, looks miss more than promised */
+    MOST_PARTLY_PASSED = 150, /* banned classes in front of a row's best: looks that pass more open all groups */
     PROBED_BANS = 8,          /* of a list, whose scores tell whether they can be the row's best classes */
     WANTED_PER_DEPTH = 2,     /* of the best classes by previews, for each that may be deep in bans */
     OPENED_PER_WANTED = 8,    /* classes that are previewed by some columns for each of these */
@@ -33,9 +33,9 @@ INLINE int64_t guess_bans_ahead(int64_t banned, int64_t over, int64_t permitted)
     return over > permitted ? banned : over + (others < over / 2 ? others : over / 2);
 }
 
-/* Whether bans leave so little of a row's best classes that it is better proved what the others are. */
-INLINE int is_deep(int64_t depth, int64_t k) {
-    return depth > k + MOST_DEEP_BANS;
+/* Whether bans leave so little of a row's best classes that an exact answer takes less time than looks. */
+INLINE int is_deep(const struct row_search *row) {
+    return row->depth > row->search->k + row->search->deep_bans;
 }
 
 /* Writes products of a row's context and a few of its bans, spread over the list, to `products` [PROBED_BANS], as

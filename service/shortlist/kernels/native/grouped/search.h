@@ -241,8 +241,8 @@ static void limit_look(struct row_search *row, int64_t number) {
     int64_t taken = row->is_marked ? row->banned : row->banned_candidates;
     int64_t ahead = (int64_t)((row->depth - search->k) / find_share(row));
     int64_t room = number < search->list_looks ? ahead : FURTHER_ROOM * ahead;
-    widen_limits(row->classes, row->head->code_lines, row->are_many, taken, room, search->opened_per_depth * ahead,
-                 &row->limits);
+    int64_t opened = ahead > MOST_PARTLY_PASSED ? row->classes : search->opened_per_depth * ahead;
+    widen_limits(row->classes, row->head->code_lines, row->are_many, taken, room, opened, &row->limits);
     if (!row->is_marked) row->limits.candidates += ROOM_PER_BAN * row->banned_candidates;
 }
 
@@ -270,7 +270,7 @@ INLINE int has_exact(const struct grouped_search *search) { return search->doubt
 static int is_left(const struct row_search *row, int64_t number, int64_t count) {
     const struct grouped_search *search = row->search;
     int is_short = row->scratch->marks && count < search->k;
-    if (is_deep(row->depth, search->k)) return 1;
+    if (is_deep(row)) return 1;
     float bar = row->lists && !is_nearly_free(row) ? search->list_doubt_bar : search->doubt_bar;
     return is_last(row, number) && (is_short || *row->answer.odds > bar);
 }
