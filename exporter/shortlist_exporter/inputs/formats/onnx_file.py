@@ -11,15 +11,13 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from shortlist.errors import BadInput, NotFound
 
 from .base import Choice, Layer, dtype_name, join_names
-from .onnx_graph import ARITHMETIC_OPERATORS, Graph, open_graph, read_attribute
+from .onnx_graph import ARITHMETIC_OPERATORS, PRODUCT_OPERATORS, SHAPE_OPERATORS, Graph, open_graph
+from .onnx_shapes import read_attribute
 
-PRODUCT_OPERATORS = ("MatMul", "Gemm")
 QUANTISED_OPERATORS = (
     "DequantizeLinear", "DynamicQuantizeMatMul", "MatMulBnb4", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits",
     "QGemm", "QLinearMatMul",
 )  # fmt: skip
-# These leave the logits as they are.
-SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
 AFTER_LOGITS = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
 LOGITS_OUTPUT = "logits"  # the output that is meant where a model has others
 
@@ -35,8 +33,13 @@ class Logits:
     inputs: list[str] = field(default_factory=list)
 
     def add(self, name: str, values: torch.Tensor) -> None:
-        """Add a bias to the scaled product."""
+        """Add a bias to the scaled product; raises BadInput where it does not fit the one that it is added to."""
         values = values.reshape(-1)
+        if self.bias is not None and 1 not in (lengths := {len(values), len(self.bias)}) and len(lengths) > 1:
+            raise BadInput(
+                f"the biases {self.bias_name} and {name} have {len(self.bias)} and {len(values)} entries: write the "
+                "model again with one for each class"
+            )
         self.bias = values if self.bias is None else self.bias + values
         self.bias_name = name
 
@@ -140,6 +143,7 @@ def follow_logits(graph: Graph, node: Any) -> Logits:
     if node.op_type == "Gemm":
         logits.multiply(read_attribute(node, "alpha", 1.0))
         if len(node.input) > 2 and node.input[2]:
+            refuse_if(graph, node, graph.find_source(node.input[2]) is None)
             logits.add(str(node.input[2]), graph.read_value(node.input[2]) * read_attribute(node, "beta", 1.0))
     value = node.output[0]
     while value not in graph.outputs and len(users := graph.users.get(value, [])) == 1:
@@ -195,7 +199,7 @@ def make_onnx_layer(graph: Graph, node: Any, logits: Logits) -> Layer:
         source,
         dtype_name(weight),
         list_files(graph, source),
-        bias.expand(len(weight)) if bias is not None and len(bias) == 1 else bias,
+        bias.expand(len(weight)) if bias is not None and len(bias) == 1 and weight.ndim else bias,
         logits.bias_name,
         logit_scale=scale,
         soft_cap=logits.cap,

@@ -14,8 +14,14 @@ from onnx import numpy_helper
 from shortlist.errors import BadInput
 
 from .base import join_names
+from .onnx_shapes import KEEPING_OPERATORS, SHAPING_OPERATORS, apply_shaping
 
 ARITHMETIC_OPERATORS = ("Add", "Sub", "Mul", "Div", "Tanh")  # bias, scale and soft-cap
+PRODUCT_OPERATORS = ("MatMul", "Gemm")
+# These leave the logits as they are.
+SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
+ONE_INPUT_OPERATORS = ("Tanh", "Transpose", *SHAPE_OPERATORS)
+NUMBER_ATTRIBUTES = ("value_float", "value_floats", "value_int", "value_ints")  # of a Constant without a tensor
 
 
 @dataclass(frozen=True)
@@ -29,13 +35,13 @@ class Graph:
     users: dict[str, list[Any]]  # a value's name -> the nodes that take it
 
     def find_source(self, name: str) -> str | None:
-        """The initializer, or constant, that `name` is made of by Identity, Cast and Transpose; else None."""
+        """The initializer or constant that `name` is made of by changes of type, shape and order of axes; else None."""
         node = self.makers.get(name)
         if self.is_constant(name):
             return name
-        if node is not None and node.op_type in ("Identity", "Cast", "Transpose"):
-            return self.find_source(node.input[0])
-        return None
+        if node is None or node.op_type not in KEEPING_OPERATORS + SHAPING_OPERATORS or not node.input:
+            return None
+        return self.find_source(node.input[0]) if all(map(self.is_constant, node.input[1:])) else None
 
     def is_constant(self, name: str) -> bool:
         """Whether `name` is an initializer, or what a Constant node makes."""
@@ -43,31 +49,51 @@ class Graph:
         return name in self.initializers or (node is not None and node.op_type == "Constant")
 
     def read_value(self, name: str) -> torch.Tensor:
-        """The constant value of `name`, transposed where the model does."""
+        """The constant value of `name`, in the shape and order of axes that the model gives it; raises BadInput."""
         if name in self.initializers:
-            return self.read_tensor(self.initializers[name])
+            return self.read_tensor(name, self.initializers[name])
         node = self.makers[name]
         if node.op_type == "Constant":
-            return self.read_tensor(numpy_helper.from_array(read_constant(node)))
+            return self.read_constant(name, node)
         value = self.read_value(node.input[0])
-        if node.op_type != "Transpose":
+        if node.op_type in KEEPING_OPERATORS:
             return value
-        return value.permute(read_attribute(node, "perm", list(range(value.ndim))[::-1]))
-
-    def read_tensor(self, initializer: Any) -> torch.Tensor:
-        """An initializer's numbers, from beside the model where it says so; raises BadInput."""
+        numbers = self.read_value(node.input[1]).tolist() if len(node.input) > 1 else None
         try:
-            array = numpy_helper.to_array(initializer, str(self.path.parent))
-        except (OSError, ValueError, TypeError, onnx.checker.ValidationError) as error:
+            return apply_shaping(node, value, numbers)
+        except (ValueError, IndexError, RuntimeError, TypeError) as error:
             raise BadInput(
-                f"{initializer.name} of {self.path} cannot be read: keep its external data whole beside it"
+                f"the {node.op_type} that makes {name} in {self.path} does not fit {node.input[0]} "
+                f"{list(value.shape)}: write the model again, or give the weights as safetensors"
+            ) from error
+
+    def read_constant(self, name: str, node: Any) -> torch.Tensor:
+        """The numbers of a Constant node; raises BadInput where it holds none."""
+        tensor = find_tensor(node)
+        if tensor is not None:
+            return self.read_tensor(name, tensor)
+        numbers = read_numbers(node)
+        if numbers is None:
+            raise BadInput(
+                f"the constant {name} of {self.path} is not of plain numbers: give the weights as safetensors"
+            )
+        return torch.from_numpy(numbers)
+
+    def read_tensor(self, name: str, tensor: Any) -> torch.Tensor:
+        """The numbers of an initializer or constant, from beside the model where it says so; raises BadInput."""
+        try:
+            array = numpy_helper.to_array(tensor, str(self.path.parent))
+        except (OSError, ValueError, TypeError, KeyError, onnx.checker.ValidationError) as error:
+            raise BadInput(
+                f"{name} of {self.path} cannot be read as {list(tensor.dims)}: write the model again, and keep its "
+                "external data, if any, whole beside it"
             ) from error
         if array.dtype.name == "bfloat16":
             return torch.from_numpy(array.view(np.int16).copy()).view(torch.bfloat16)
         try:
             return torch.from_numpy(np.array(array))
         except TypeError as error:
-            raise BadInput(f"{initializer.name} of {self.path} is {array.dtype}: give floats") from error
+            raise BadInput(f"{name} of {self.path} is {array.dtype}: give floats") from error
 
     def list_variables(self, node: Any) -> list[str]:
         """The inputs of `node` that are not constant; a new shape or a count does not matter."""
@@ -94,22 +120,34 @@ def open_graph(path: Path) -> Graph:
     for node in graph.node:
         for name in node.input:
             users.setdefault(name, []).append(node)
+    check_nodes(path, graph)
     makers = {name: node for node in graph.node for name in node.output}
     if not graph.output:
         raise BadInput(f"{path} is an ONNX model without outputs: write it again")
     return Graph(path, [x.name for x in graph.output], {x.name: x for x in graph.initializer}, makers, users)
 
 
-def read_attribute(node: Any, name: str, default: Any) -> Any:
-    return next((onnx.helper.get_attribute_value(x) for x in node.attribute if x.name == name), default)
+def check_nodes(path: Path, graph: Any) -> None:
+    """Raise BadInput where a node lacks inputs or outputs that its operator must have, as in a damaged file."""
+    for node in graph.node:
+        if node.op_type != "Tanh" and node.op_type in ARITHMETIC_OPERATORS + PRODUCT_OPERATORS:
+            least = 2
+        else:
+            least = 1 if node.op_type in ONE_INPUT_OPERATORS else 0
+        if len(node.input) < least or not node.output:
+            raise BadInput(f"the {node.op_type} '{node.name}' of {path} lacks inputs or outputs: write the model again")
 
 
 def find_tensor(node: Any) -> Any:
-    """The tensor of a Constant node; None where it holds numbers of another kind."""
-    value = onnx.helper.get_attribute_value(node.attribute[0])
+    """The tensor of a Constant node; None where it holds something else, or nothing."""
+    value = onnx.helper.get_attribute_value(node.attribute[0]) if node.attribute else None
     return value if isinstance(value, onnx.TensorProto) else None
 
 
-def read_constant(node: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    value, tensor = onnx.helper.get_attribute_value(node.attribute[0]), find_tensor(node)
-    return np.asarray(value, np.float32) if tensor is None else numpy_helper.to_array(tensor)
+def read_numbers(node: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
+    """The numbers that a Constant node names itself, without a tensor; None for text, sparse tensors and nothing."""
+    attribute = node.attribute[0] if node.attribute else None
+    if attribute is None or attribute.name not in NUMBER_ATTRIBUTES:
+        return None
+    values = np.asarray(onnx.helper.get_attribute_value(attribute))
+    return values.astype(np.int64 if attribute.name.startswith("value_int") else np.float32)

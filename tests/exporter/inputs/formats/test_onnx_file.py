@@ -179,3 +179,58 @@ def test_onnx_weights_that_are_none(tmp_path):
         load_dense(save_onnx(tmp_path / "x.onnx", nodes, {"W": np.ones((D, V), np.int64)}))
     with pytest.raises(BadInput, match=r"W .*NaN"):
         load_dense(save_onnx(tmp_path / "x.onnx", nodes, {"W": np.full((D, V), np.nan, np.float32)}))
+
+
+@pytest.mark.parametrize(
+    ("shaping", "stored"),
+    [
+        ([("Reshape", ["W", "shape"], "w", {})], WEIGHT.T.reshape(-1)),
+        ([("Reshape", ["W", "rows"], "w", {})], WEIGHT.T[:, :, None]),
+        ([("Flatten", ["W"], "w", {})], WEIGHT.T[:, :, None]),
+        ([("Squeeze", ["W", "axis"], "w", {})], WEIGHT.T[None]),
+        ([("Unsqueeze", ["W", "axis"], "u", {}), ("Squeeze", ["u"], "w", {})], WEIGHT.T),
+        ([("Reshape", ["W", "back"], "u", {}), ("Transpose", ["u"], "w", {"perm": [1, 0]})], WEIGHT.reshape(-1)),
+    ],
+)
+def test_onnx_weights_that_the_graph_reshapes(tmp_path, shaping, stored):
+    """They were not seen as weights."""
+    numbers = {"shape": [D, V], "rows": [0, -1], "axis": [0], "back": [V, D], "one": [1, V]}
+    nodes = [
+        *shaping,
+        ("MatMul", ["x", "w"], "p", {}),
+        ("Reshape", ["b", "one"], "c", {}),
+        ("Add", ["p", "c"], "y", {}),
+    ]
+    shapes = {name: np.array(values, np.int64) for name, values in numbers.items()}
+    path = save_onnx(tmp_path / "x.onnx", nodes, {"W": stored, "b": BIAS, **shapes})
+    check(load_dense(path))
+    check(load_dense(path, tensor="W"))
+
+
+def test_onnx_weights_in_a_shape_that_is_not_theirs(tmp_path):
+    """Each ended in a traceback."""
+    head = [("MatMul", ["x", "w"], "y", {})]
+    for node in (("Transpose", ["W"], "w", {"perm": [1, 0]}), ("Reshape", ["W", "shape"], "w", {})):
+        path = save_onnx(tmp_path / "x.onnx", [node, *head], {"W": WEIGHT[None], "shape": np.array([7, 5])})
+        with pytest.raises(BadInput, match=rf"the {node[0]} that makes w in .*x\.onnx does not fit W \[1, 12, 32\]: "):
+            load_dense(path)
+    tensor = numpy_helper.from_array(WEIGHT, "W")
+    tensor.dims[0] = 5
+    path = save_onnx(tmp_path / "x.onnx", [("Constant", [], "w", {"value": tensor}), *head], {})
+    with pytest.raises(BadInput, match=r"w of .*x\.onnx cannot be read as \[5, 32\]: write the model again"):
+        load_dense(path)
+    path = save_onnx(tmp_path / "x.onnx", [("Constant", [], "w", {"value_string": "none"}), *head], {})
+    with pytest.raises(BadInput, match=r"the constant w of .*x\.onnx is not of plain numbers"):
+        load_dense(path)
+
+
+def test_onnx_of_nodes_that_make_no_layer(tmp_path):
+    """Each ended in a traceback."""
+    values = {"W": WEIGHT.T, "b": BIAS, "c": BIAS[:7]}
+    for nodes, sentence in (
+        ([("MatMul", ["x"], "y", {})], r"the MatMul '' of .*x\.onnx lacks inputs or outputs"),
+        ([("Relu", ["x"], "r", {}), ("Gemm", ["x", "W", "r"], "y", {})], "the Gemm that makes y .* is not a bias"),
+        ([("Gemm", ["x", "W", "b"], "p", {}), ("Add", ["p", "c"], "y", {})], "b and c have 12 and 7 entries"),
+    ):
+        with pytest.raises(BadInput, match=sentence):
+            load_dense(save_onnx(tmp_path / "x.onnx", nodes, values))
