@@ -12,8 +12,12 @@ from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Doma
 REQUEST_SOURCE = "asked for at the export"
 TUNE_SOURCE = "the targets of shortlist tune"
 EXPORT_SOURCE = "the lower end of what was measured at the export"
-NO_TRUTH = "there is no truth to hold it against: the bundle has no dense head, or is its own reference"
-
+NO_TRUTH = (
+    "the bundle has no dense head whose exact answers the promise could be held against: export it without --no-dense, "
+    "or without --no-report for a report on the rows that the export measures"
+)
+NO_PROMISE = "the bundle has no promise and no measured P@k: export it again, with --min-p1 for a promise of your own"
+NOT_MEASURED = "no P@k of the promise was measured: run `shortlist report` with --contexts, which measures every one"
 
 Promise = Mapping[int, float]
 
@@ -43,7 +47,8 @@ def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdic
     domains_with_figures = [domain for domain in domains if domain.precision]
     measured = {k for domain in domains_with_figures for k in domain.precision} & promise.keys()
     if not measured:
-        return Verdict(status="unknown", heading="Promise not checked", sentence=NO_TRUTH)
+        sentence = explain_unchecked(domains_with_figures, promise)
+        return Verdict(status="unknown", heading="Promise not checked", sentence=sentence)
     failures = [domain for domain in domains_with_figures if domain.broken]
     targets = ", ".join(f"P@{k} {least:.4g}" for k, least in promise.items() if k in measured)
     successes = join_words([describe_rows(domain) for domain in domains_with_figures if not domain.broken])
@@ -51,6 +56,13 @@ def give_verdict(domains: list[Domain], promise: Promise, source: str) -> Verdic
     sentences += [describe_breach(domain, promise) for domain in failures]
     heading = f"Promise not kept on {join_words([domain.name for domain in failures])}" if failures else "Promise kept"
     return Verdict(status="broken" if failures else "kept", heading=heading, sentence="; ".join(sentences))
+
+
+def explain_unchecked(domains_with_figures: list[Domain], promise: Promise) -> str:
+    """Why nothing of the promise was checked, and how to have it checked."""
+    if not domains_with_figures:
+        return NO_TRUTH
+    return NOT_MEASURED if promise else NO_PROMISE
 
 
 def describe_rows(domain: Domain) -> str:

@@ -65,3 +65,11 @@ def test_whose_promise_it_is():
 def test_own_rows():
     assert verdict.are_own_rows([domain(HELD_OUT), domain(CALIBRATION_SAMPLE)])
     assert not verdict.are_own_rows([domain(HELD_OUT), domain("news")])
+
+
+def test_what_is_not_checked_says_why_and_how_to_check_it():
+    """All had one sentence, which did not say what to do."""
+    assert "has no dense head" in judge({1: 0.95}, domain("news")).sentence
+    assert "export it without --no-dense" in judge({1: 0.95}, domain("news")).sentence
+    assert "`shortlist report` with --contexts" in judge({20: 0.9}, domain("news", 0.97)).sentence
+    assert "with --min-p1" in judge({}, domain("news", 0.9)).sentence
