@@ -13,6 +13,10 @@ ARGS ?=
 export ORT_DISABLE_TELEMETRY ?= 1
 # Processes that tests are shared among.
 WORKERS ?= 2
+# They share the cores, too: a thread of torch or NumPy that waits for work sleeps, in place of spinning where another
+# test would run.
+test test-fast test-long: export OMP_WAIT_POLICY ?= passive
+test test-fast test-long: export OPENBLAS_THREAD_TIMEOUT ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help setup native wheel lock sbom test test-fast test-long clients lint format demo recommend playground serve bench bench-page bench-exact bench-domains bench-catalogue bench-kernels bench-gpu bench-decoding bench-generate bench-scale bench-http bench-client bench-changes bench-peers soak fuzz fuzz-kernels reproduce clean
