@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import httpx
 import numpy as np
+import torch
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import Bundle
+from shortlist.cli.dispatch import main
 from shortlist.head import Head
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
@@ -90,8 +96,31 @@ def logprobs_of(dense: Dense, contexts: np.ndarray) -> np.ndarray:
 
 
 def run_cli(*args: object, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run `shortlist` as its own process."""
     command = [sys.executable, "-m", "shortlist", *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+@contextmanager
+def keep_process_settings() -> Iterator[None]:
+    """Leave torch's threads and the handler of SIGTERM as they were: a command sets them for its whole process."""
+    handler, threads = signal.getsignal(signal.SIGTERM), torch.get_num_threads()
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        torch.set_num_threads(threads)
+
+
+def call_cli(*args: object) -> subprocess.CompletedProcess[str]:
+    """As `run_cli`, by the command's own function in this process, which has imported torch already."""
+    out, errors = StringIO(), StringIO()
+    with keep_process_settings(), redirect_stdout(out), redirect_stderr(errors):
+        try:
+            code = main([*map(str, args)])
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return subprocess.CompletedProcess(args, code, out.getvalue(), errors.getvalue())
 
 
 class RunningServer:

@@ -18,7 +18,7 @@ from shortlist_exporter.export.run import export
 from shortlist_exporter.inputs.sampled import normalize_layer
 from shortlist_exporter.inputs.sources import Contexts
 
-from tests.support.layers import DIM, make_contexts, make_dense, make_small_repository, run_cli
+from tests.support.layers import DIM, call_cli, make_contexts, make_dense, make_small_repository, run_cli
 
 ROWS = make_contexts(rows=20, seed=6).contexts
 
@@ -209,7 +209,7 @@ def test_a_log_that_was_moved_away_goes_on_after_the_bundle(repository, store, t
 
 def test_the_command_says_what_it_made(repository, store):
     load(store, repository, 1)
-    nothing = run_cli("compact", repository / "lm", "--item-changes", store.folder)
+    nothing = call_cli("compact", repository / "lm", "--item-changes", store.folder)
     assert nothing.returncode == 1
     assert "there is nothing to do" in nothing.stderr
     change(store.ledgers["lm"], ["a"], ["item-1"], 1)

@@ -18,7 +18,7 @@ from shortlist_exporter.export.run import export
 from shortlist_models.mixtures.mixtape import Mixtape
 
 from tests.support.heads import grouped, mixtape
-from tests.support.layers import CLASSES, list_layers, make_contexts, make_dense, make_head, run_cli
+from tests.support.layers import CLASSES, call_cli, list_layers, make_contexts, make_dense, make_head
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ def export_like(bundle, contexts, tmp_path, *flags):
     save_file({"contexts": contexts}, tmp_path / "x.safetensors")
     out = tmp_path / "refit" / "lm" / "2"
     flags = ("--like", bundle, "--contexts", tmp_path / "x.safetensors", "--out", out, "--no-report", *flags)
-    result = run_cli("export", *flags, "--threads", "1")
+    result = call_cli("export", *flags, "--threads", "1")
     return result, out
 
 
@@ -209,7 +209,7 @@ def test_without_a_layer_or_a_record_there_is_nothing_to_go_by(tmp_path, small_r
     with pytest.raises(BadInput, match="does not say how it was asked for"):
         make_like_request(bundle)
     np.save(tmp_path / "x.npy", make_contexts().contexts)
-    result = run_cli("export", "--contexts", tmp_path / "x.npy", "--out", tmp_path / "a" / "1")
+    result = call_cli("export", "--contexts", tmp_path / "x.npy", "--out", tmp_path / "a" / "1")
     assert (result.returncode, "give --weights, or --like" in result.stderr) == (1, True)
 
 
@@ -219,7 +219,7 @@ def test_a_bundle_like_one_of_cosines_is_of_cosines(tmp_path, monkeypatch, flags
     np.save("w.npy", make_dense(seed=4).weight)
     np.save("x.npy", make_contexts().contexts)
     layer = ("--weights", "w.npy", "--contexts", "x.npy", "--cosine", "--method", "full", "--out", "first/1")
-    assert run_cli("export", *layer, "--no-report", "--threads", "1").returncode == 0
+    assert call_cli("export", *layer, "--no-report", "--threads", "1").returncode == 0
     result, out = export_like("first/1", make_contexts(seed=9).contexts, tmp_path, *flags)
     assert result.returncode == 0, result.stderr
     first, bundle = Bundle(Path("first/1")), Bundle(out)

@@ -16,7 +16,7 @@ from shortlist_exporter.inputs.sampled import normalize_layer
 from shortlist_exporter.inputs.sources import Contexts, Dense
 
 from tests.support.heads import adaptive
-from tests.support.layers import CLASSES, make_contexts, make_dense, make_head, run_cli
+from tests.support.layers import CLASSES, call_cli, make_contexts, make_dense, make_head, run_cli
 
 
 def test_a_layer_is_cut_with_its_bias_and_its_padding():
@@ -44,7 +44,7 @@ def test_shards_are_bundles_of_class_ranges_made_as_the_whole_was(small_reposito
         assert bundle.manifest.fit["basis"] == "context"
         labels += bundle.labels()
     assert labels == Bundle(small_repository / "lm" / "1").labels()
-    again = run_cli("shard", small_repository / "lm" / "1", "--shards", 2, "--out", tmp_path)
+    again = call_cli("shard", small_repository / "lm" / "1", "--shards", 2, "--out", tmp_path)
     assert again.returncode == 1
     assert "--out" in again.stderr
 

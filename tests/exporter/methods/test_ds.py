@@ -21,7 +21,7 @@ from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSSoftmax
 
 from tests.support.heads.ds import QUICK, best, contexts, dense, exported, make_module, rows, sample
-from tests.support.layers import CLASSES, DIM, RunningServer, make_dense, make_head, run_cli
+from tests.support.layers import CLASSES, DIM, RunningServer, call_cli, make_dense, make_head, run_cli
 from tests.support.searches import check_rows_alone
 
 pytestmark = pytest.mark.slow
@@ -212,7 +212,7 @@ def test_a_head_from_a_file_by_the_command_line(tmp_path, module):
     out = tmp_path / "repo" / "lm" / "1"
     files = ["--weights", tmp_path / "weights.npy", "--contexts", tmp_path / "contexts.npy", "--out", out]
     command = ["export", *files, "--method", "ds", "--head", tmp_path / "trained.safetensors"]
-    done = run_cli(*command, "--set", "experts=4")
+    done = call_cli(*command, "--set", "experts=4")
     assert "option experts is of a training" in done.stderr
     done = run_cli(*command)
     assert done.returncode == 0, done.stderr

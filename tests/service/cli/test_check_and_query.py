@@ -15,7 +15,7 @@ from shortlist.cli.context_files import read_contexts
 from shortlist.cli.result_files import ArrayFile
 from shortlist.errors import BadInput, NotFound
 
-from tests.support.layers import copy_writable, make_contexts, run_cli
+from tests.support.layers import call_cli, copy_writable, make_contexts, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def test_query_prints_a_table(bundle, contexts):
 
 
 def test_query_prints_json(small_repository, contexts):
-    process = run_cli("query", small_repository / "dense" / "1", "--contexts", contexts, "-k", 2, "--json")
+    process = call_cli("query", small_repository / "dense" / "1", "--contexts", contexts, "-k", 2, "--json")
     content = json.loads(process.stdout)
     assert content["ids"] == shortlist.load(small_repository / "dense" / "1").topk(ROWS, 2).ids.tolist()
     assert (content["model"], content["normalizer"], "labels" in content) == ("dense", "exact", False)
@@ -54,17 +54,17 @@ def test_query_prints_json(small_repository, contexts):
 
 @pytest.mark.parametrize("name", ["out.npz", "out.safetensors"])
 def test_query_writes_files(bundle, contexts, tmp_path, name):
-    process = run_cli("query", bundle, "--contexts", contexts, "--exact", "--out", tmp_path / name)
+    process = call_cli("query", bundle, "--contexts", contexts, "--exact", "--out", tmp_path / name)
     assert (process.returncode, process.stdout) == (0, "")
     result = dict(np.load(tmp_path / name)) if name.endswith("npz") else load_file(tmp_path / name)
     assert np.array_equal(result["ids"], shortlist.load(bundle).topk(ROWS, 5, exact=True).ids)
 
 
 def test_query_refuses_in_one_line(bundle, contexts, tmp_path):
-    assert "no file" in one_line(run_cli("query", bundle, "--contexts", tmp_path / "none.npy"))
-    assert "k is 0" in one_line(run_cli("query", bundle, "--contexts", contexts, "-k", 0))
-    assert ".npz" in one_line(run_cli("query", bundle, "--contexts", contexts, "--out", tmp_path / "x.txt"))
-    assert "no bundle" in one_line(run_cli("query", tmp_path / "none" / "1", "--contexts", contexts))
+    assert "no file" in one_line(call_cli("query", bundle, "--contexts", tmp_path / "none.npy"))
+    assert "k is 0" in one_line(call_cli("query", bundle, "--contexts", contexts, "-k", 0))
+    assert ".npz" in one_line(call_cli("query", bundle, "--contexts", contexts, "--out", tmp_path / "x.txt"))
+    assert "no bundle" in one_line(call_cli("query", tmp_path / "none" / "1", "--contexts", contexts))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
@@ -114,4 +114,4 @@ def test_check_fails_in_one_line(bundle, tmp_path, damage):
         "not JSON": lambda: manifest.write_text("{"),
         "no folder": lambda: shutil.rmtree(copy),
     }[damage]()
-    assert str(copy) in one_line(run_cli("check", copy))
+    assert str(copy) in one_line(call_cli("check", copy))

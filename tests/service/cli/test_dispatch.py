@@ -9,7 +9,7 @@ import pytest
 import shortlist
 from shortlist.cli.dispatch import main
 
-from tests.support.layers import make_contexts, make_dense, run_cli
+from tests.support.layers import call_cli, make_contexts, make_dense, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,15 @@ def test_closed_streams_are_given_to_no_file(tmp_path, inputs):
 
 @pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "diff", "serve"])
 def test_help(command):
-    process = run_cli(command, "--help")
+    process = call_cli(command, "--help")
     assert process.returncode == 0, process.stderr
     assert f"shortlist {command}" in process.stdout
+
+
+def test_help_of_a_process():
+    process = run_cli("export", "--help")
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "shortlist export" in process.stdout
 
 
 def test_version():
@@ -57,10 +63,10 @@ def test_version():
 
 
 def test_help_of_tune_names_no_option_that_it_lacks():
-    text = run_cli("tune", "--help").stdout
+    text = call_cli("tune", "--help").stdout
     assert "random seed (default: 0)" in text
     assert "--like" not in text
-    assert "--like" in run_cli("export", "--help").stdout
+    assert "--like" in call_cli("export", "--help").stdout
 
 
 def test_list_of_commands():
@@ -91,7 +97,22 @@ def test_list_of_commands():
         (["export", "--weights", "absent.npy", "--contexts", "c", "--out", "r/lm/1"], 1, "there is no file absent.npy"),
     ],
 )
-def test_one_line_errors(args, code, words, tmp_path):
+def test_one_line_errors(args, code, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    process = call_cli(*args)
+    assert process.returncode == code
+    assert words in process.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["expert"], 2, "invalid choice: 'expert'"),
+        (["export", "--set"], 2, "expected one argument"),
+        (["check", "absent/1"], 1, "there is no bundle at absent/1"),
+    ],
+)
+def test_one_line_errors_of_a_process(args, code, words, tmp_path):
     process = run_cli(*args, cwd=tmp_path)
     assert process.returncode == code
     assert words in process.stderr.splitlines()[-1]
@@ -103,7 +124,7 @@ def test_one_line_errors(args, code, words, tmp_path):
     [("width", "--set width is not NAME=VALUE"), ("width=up", "width=up is wrong"), ("w=1", "there is no option 'w'")],
 )
 def test_wrong_options(inputs, tmp_path, option, words):
-    process = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1", "--set", option)
+    process = call_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1", "--set", option)
     assert process.returncode == 1
     assert words in process.stderr.splitlines()[-1]
     assert not (tmp_path / "repo" / "lm" / "1").exists()
@@ -113,7 +134,7 @@ def test_not_a_number_in_the_weights(tmp_path, inputs):
     weight = make_dense().weight
     weight[7, 3] = np.nan
     np.save(tmp_path / "w.npy", weight)
-    process = run_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1")
+    process = call_cli("export", *inputs, "--out", tmp_path / "repo" / "lm" / "1")
     assert process.returncode == 1
     assert "NaN or infinity in 1 of 300 rows, first in row 7" in process.stderr.splitlines()[-1]
 

@@ -11,7 +11,7 @@ from shortlist.evaluation import evaluate
 from shortlist.evaluation.statistics import estimate_precision
 
 from tests.support.evaluation import CONTEXTS, SAMPLE, TARGETS
-from tests.support.layers import contexts_elsewhere, logits_of, make_dense, run_cli
+from tests.support.layers import call_cli, contexts_elsewhere, logits_of, make_dense, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -40,22 +40,22 @@ def test_it_prints_what_each_kind_of_text_gives(narrow_head, files):
     tensors, kinds = {"contexts": CONTEXTS, "documents": documents}, {"prose": [0, 2], "code": [1]}
     save_file(tensors, files.folder / "kinds.safetensors", {"kinds": json.dumps(kinds)})
     arguments = ("evaluate", narrow_head.folder, "--contexts", files.folder / "kinds.safetensors", "--threads", 1)
-    figures = json.loads(run_cli(*arguments, "--json").stdout)["kinds"]
+    figures = json.loads(call_cli(*arguments, "--json").stdout)["kinds"]
     assert {name: depth["rows"] for name, depth in figures.items()} == {"prose": 100, "code": 50}
-    assert f"P@1, code                    {figures['code']['precision']['mean']:.4f}" in run_cli(*arguments).stdout
+    assert f"P@1, code                    {figures['code']['precision']['mean']:.4f}" in call_cli(*arguments).stdout
     for metadata in ({"kinds": json.dumps(kinds)}, None):
         save_file(tensors | {"documents": documents[:-1]}, files.folder / "short.safetensors", metadata)
-        process = run_cli(*arguments[:3], files.folder / "short.safetensors")
+        process = call_cli(*arguments[:3], files.folder / "short.safetensors")
         assert process.returncode == 1
         assert f"documents of {files.folder / 'short.safetensors'} are" in process.stderr
     save_file(tensors, files.folder / "wrong.safetensors", {"kinds": "[1]"})
-    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.folder / "wrong.safetensors")
+    process = call_cli("evaluate", narrow_head.folder, "--contexts", files.folder / "wrong.safetensors")
     assert process.returncode == 1
     assert "kinds in the metadata of" in process.stderr
 
 
 def test_other_k_stand_beside_the_usual_ones(narrow_head, files):
-    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--at", "1,20", "--threads", 1)
+    process = call_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--at", "1,20", "--threads", 1)
     lines = [line.split() for line in process.stdout.splitlines() if line.startswith("P@")]
     assert [words[0] for words in lines] == ["P@1", "P@5", "P@10", "P@20"]
     assert [words[1] for words in lines] == [
@@ -72,7 +72,7 @@ def best_classes(k):
 def test_it_prints_json_and_writes_it(narrow_head, files):
     out = files.folder / "figures.json"
     args = ("--contexts", files.x, "--targets", files.y, "--json", "--out", out, "--threads", 1)
-    process = run_cli("evaluate", narrow_head.folder, *args)
+    process = call_cli("evaluate", narrow_head.folder, *args)
     assert process.returncode == 0, process.stderr
     content = json.loads(process.stdout)
     assert content == json.loads(out.read_text())
@@ -82,7 +82,7 @@ def test_it_prints_json_and_writes_it(narrow_head, files):
 
 
 def test_it_prints_csv(narrow_head, files):
-    process = run_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--csv", "--threads", 1)
+    process = call_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--csv", "--threads", 1)
     lines = dict(line.split(",") for line in process.stdout.splitlines())
     assert lines["figure"] == "value"
     assert float(lines["precision.5.mean"]) == pytest.approx(evaluate(narrow_head, CONTEXTS).precision[5].mean)
@@ -92,13 +92,13 @@ def test_csv_quotes_kinds_whose_names_hold_a_comma(narrow_head, files):
     tensors = {"contexts": CONTEXTS, "documents": np.zeros(len(CONTEXTS), np.int32)}
     save_file(tensors, files.folder / "kinds.safetensors", {"kinds": json.dumps({"law, old": [0]})})
     path = files.folder / "kinds.safetensors"
-    process = run_cli("evaluate", narrow_head.folder, "--contexts", path, "--csv", "--threads", 1)
+    process = call_cli("evaluate", narrow_head.folder, "--contexts", path, "--csv", "--threads", 1)
     assert dict(csv.reader(process.stdout.splitlines()))["kinds.law, old.rows"] == str(len(CONTEXTS))
 
 
 def test_it_warns_and_strict_fails(narrow_head, files):
     for flags, code in (([], 0), (["--strict"], 1)):
-        process = run_cli("evaluate", narrow_head.folder, "--contexts", files.far, *flags, "--threads", 1)
+        process = call_cli("evaluate", narrow_head.folder, "--contexts", files.far, *flags, "--threads", 1)
         assert process.returncode == code
         assert "warning: these contexts are not like those" in process.stderr
         assert len(process.stderr.splitlines()) == 1
@@ -106,7 +106,7 @@ def test_it_warns_and_strict_fails(narrow_head, files):
 
 def test_it_refuses_in_one_line(narrow_head, files):
     def expect_refusal(*args, code=1):
-        process = run_cli("evaluate", narrow_head.folder, *args)
+        process = call_cli("evaluate", narrow_head.folder, *args)
         assert process.returncode == code
         assert len(process.stderr.splitlines()) == 1, process.stderr
         return process.stderr
@@ -122,6 +122,6 @@ def test_it_refuses_in_one_line(narrow_head, files):
 
 
 def test_it_helps():
-    process = run_cli("evaluate", "--help")
+    process = call_cli("evaluate", "--help")
     assert process.returncode == 0
     assert "nats" in process.stdout
