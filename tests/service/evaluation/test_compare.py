@@ -14,7 +14,7 @@ from shortlist.core.results import TopK
 from shortlist.errors import BadInput
 from shortlist.evaluation.compare import compare_heads, mark_common_classes, measure_agreement
 
-from tests.support.layers import CLASSES, DIM, logprobs_of, make_contexts, make_dense, make_head, run_cli
+from tests.support.layers import CLASSES, DIM, call_cli, logprobs_of, make_contexts, make_dense, make_head, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_figures_by_kind_and_by_k_stand_side_by_side(heads, tmp_path):
     quality = other.manifest.quality
     assert settings["quality.p_at.3"] == (None, quality.p_at[3])
     assert settings["quality.kinds.news.p_at_1"] == (None, quality.kinds["news"].p_at_1)
-    lines = run_cli("diff", heads[1].folder, other.folder).stdout.splitlines()
+    lines = call_cli("diff", heads[1].folder, other.folder).stdout.splitlines()
     places = {line.index(" - ") for line in lines if line.startswith("* quality.kinds.")}
     assert places == {lines[lines.index("") + 1].index("first") - 1}
 
@@ -164,7 +164,7 @@ def test_command_prints_a_table(heads):
 def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
     save_file({"contexts": ROWS}, tmp_path / "x.safetensors")
     folders = [head.folder for head in heads]
-    process = run_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
+    process = call_cli("diff", *folders, "--contexts", tmp_path / "x.safetensors", "--json")
     result = compare_heads(*heads, ROWS)
     assert json.loads(process.stdout) == json.loads(result.model_dump_json())
 
@@ -177,6 +177,6 @@ def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
         ((heads[0].folder, heads[1].folder, "--contexts", tmp_path / "none.npy"), "no file"),
         ((heads[0].folder, heads[1].folder, "-k", 301), "k is 301"),
     ):
-        process = run_cli("diff", *arguments)
+        process = call_cli("diff", *arguments)
         assert (process.returncode, len(process.stderr.splitlines())) == (1, 1), process.stderr
         assert words in process.stderr
