@@ -14,7 +14,7 @@ from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import is_abandoned, write_version
 from shortlist.errors import BundleError, VersionExists
 
-from tests.support.layers import make_contexts, make_dense, make_head, run_cli
+from tests.support.layers import call_cli, make_contexts, make_dense, make_head, run_cli
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +66,8 @@ def test_a_full_disk(tmp_path):
     out = tmp_path / "repo" / "lm" / "1"
     limit = 1 << 20
     done = run_cli(
-        "export", *inputs, "--out", out, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        *("export", *inputs, "--method", "full", "--out", out),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
     )
     assert done.returncode == 1
     assert "cannot be written" in done.stderr.splitlines()[-1]
@@ -120,7 +121,7 @@ def test_a_killed_export_leaves_no_version_and_the_next_one_cleans_up(tmp_path):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not out.exists()
-    done = run_cli("export", *inputs, "--method", "svd", "--out", out)
+    done = call_cli("export", *inputs, "--method", "full", "--no-report", "--out", out)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in out.parent.iterdir()] == ["1"]
 
