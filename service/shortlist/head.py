@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import partial
@@ -141,19 +140,17 @@ class Head(SampledHead):
         of the export's settings. Searches that go less far than the export's state no promise. Raises BadInput.
         """
         settings = self.manifest.settings.with_changes(changes)
-        self.check_previews(settings, changes)
+        settings.check_previews(changes, has_previews=self.plan.has_previews)
+        return self.with_all_settings(settings)
+
+    def with_all_settings(self, settings: PlanSettings) -> Head:
+        """As `with_settings`, of settings that none but an export chooses, too."""
         other = copy(self)
         other.manifest = self.manifest.model_copy(update={"settings": settings})
-        other.plan = self.plan.with_settings(settings) if changes else self.plan
+        other.plan = self.plan if settings == self.manifest.settings else self.plan.with_settings(settings)
         other.row_answers = other.plan.open_answers(self.manifest.dense_crossover)
         other.ways = self.ways and self.ways.with_plan(other.plan)
         return other
-
-    def check_previews(self, settings: PlanSettings, names: Collection[str]) -> None:
-        """Raise BadInput where one of the settings with these `names` is of previews that the head does not have."""
-        idle = [name for name in settings.of_previews if name in names]
-        if idle and not self.plan.has_previews:
-            raise BadInput(f"setting '{idle[0]}' would change nothing: this head has no previews")
 
     def topk(
         self,

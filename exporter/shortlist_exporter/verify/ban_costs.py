@@ -32,9 +32,10 @@ def choose_ban_limits(head: Head, contexts: FloatArray) -> PlanSettings:
     if not isinstance(settings, GroupedSettings) or settings.promise is None or not answers_both or not numbers:
         return settings
     best = head.topk(rows, max(numbers), exact=True).ids
+    searching = head.with_all_settings(settings.model_copy(update={"deep_bans": max(BANNED)}))
 
     def is_search_faster(banned: int) -> bool:
-        own, exact = time_ways(head, rows, k, best[:, :banned])
+        own, exact = time_ways(searching, rows, k, best[:, :banned])
         return own <= WORTHWHILE_SHARE * exact
 
     fast = list(takewhile(is_search_faster, numbers))

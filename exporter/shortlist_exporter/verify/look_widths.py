@@ -21,7 +21,7 @@ WIDTHS_PER_K = (100, 6), (150, 7), (200, 8), (250, 10), (350, 12), (500, 14)
 MISS_DIVISOR = 2  # of what the promise leaves, so small a share of many classes may be missed: other kinds miss more
 
 OPENED_PER_DEPTH = 100, 250, 500  # classes opened for each banned one, of which the first that loses little is taken
-BANNED = 20, 50, 95  # of a row's own best classes
+BANNED = 20, 50, 64  # of a row's own best classes: looks past more of them open all groups
 BANNED_ROWS = 400
 ASKED = 5  # of those that come next
 LOSS_DIVISOR = 4  # of what the promise leaves, so small a share may be lost beside the widest look

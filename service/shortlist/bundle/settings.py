@@ -6,7 +6,7 @@ Some may be changed on an open head by `Head.with_settings`; the others describe
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -68,6 +68,12 @@ class PlanSettings(BaseModel):
         most, least = getattr(self, larger), getattr(self, smaller)
         if most < least:
             raise ValueError(f"{larger}={most} is under {smaller}={least}: {advice}")
+
+    def check_previews(self, names: Collection[str], *, has_previews: bool) -> None:
+        """Raise BadInput where one of the settings with these `names` is of previews that a head does not have."""
+        idle = [name for name in self.of_previews if name in names]
+        if idle and not has_previews:
+            raise BadInput(f"setting '{idle[0]}' would change nothing: this head has no previews")
 
     def describe_choice(self) -> str:
         """What may be changed, as the end of a sentence."""

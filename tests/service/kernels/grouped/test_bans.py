@@ -67,7 +67,7 @@ def test_rows_whose_best_classes_are_all_banned_take_no_look(clustered_plan, k):
     assert (top.ids[:, 0] == BEST[:, 500]).mean() >= 0.99
 
 
-@pytest.mark.parametrize("banned", [160, 300])
+@pytest.mark.parametrize("banned", [100, 160, 300])
 def test_looks_that_pass_more_bans_than_others_open_all_groups(clustered_plan, banned):
     """However few classes the export found enough for each of fewer bans."""
     lists = ClassFilter(ban=BEST[:, :banned])

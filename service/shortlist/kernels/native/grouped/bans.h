@@ -7,7 +7,7 @@
 #include "grouped/scores.h"
 
 enum {
-    MOST_PARTLY_PASSED = 150, /* banned classes in front of a row's best: looks that pass more open all groups */
+    MOST_PARTLY_PASSED = 64,  /* banned classes in front of a row's best: looks that pass more open all groups */
     PROBED_BANS = 8,          /* of a list, whose scores tell whether they can be the row's best classes */
     WANTED_PER_DEPTH = 2,     /* of the best classes by previews, for each that may be deep in bans */
     OPENED_PER_WANTED = 8,    /* classes that are previewed by some columns for each of these */
