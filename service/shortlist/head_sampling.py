@@ -59,6 +59,8 @@ class SampledHead(HeadArguments, ABC):
         """
         rows = self.check_contexts(contexts)
         sampling = parse_sampling(len(rows), seed, position, temperature, draws, top_k, top_p)
+        if sampling.top_k is not None:
+            self.check_k(sampling.top_k, "top_k")
         class_filter, weights = (
             self.check_lists(allow, ban, len(rows)),
             parse_bias(bias, len(rows), self.classes),
@@ -80,7 +82,7 @@ class SampledHead(HeadArguments, ABC):
         Raises BadInput for a head without exact answers.
         """
         if top_k is not None:
-            return self.choose_plan(rows, self.check_k(top_k, "top_k"), exact=True, proof=bias is None)
+            return self.choose_plan(rows, top_k, exact=True, proof=bias is None)
         if self.certified is not None and bias is None:
             return self.certified, "bounded"
         return self.choose_plan(1, 1, exact=True, proof=False)

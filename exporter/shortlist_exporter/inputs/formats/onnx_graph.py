@@ -20,7 +20,9 @@ ARITHMETIC_OPERATORS = ("Add", "Sub", "Mul", "Div", "Tanh")  # bias, scale and s
 PRODUCT_OPERATORS = ("MatMul", "Gemm")
 # These leave the logits as they are.
 SHAPE_OPERATORS = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout")
-ONE_INPUT_OPERATORS = ("Tanh", "Transpose", *SHAPE_OPERATORS)
+LEAST_INPUTS = dict.fromkeys((*ARITHMETIC_OPERATORS, *PRODUCT_OPERATORS), 2) | dict.fromkeys(
+    ("Tanh", "Transpose", *SHAPE_OPERATORS), 1
+)
 NUMBER_ATTRIBUTES = ("value_float", "value_floats", "value_int", "value_ints")  # of a Constant without a tensor
 
 
@@ -130,11 +132,7 @@ def open_graph(path: Path) -> Graph:
 def check_nodes(path: Path, graph: Any) -> None:
     """Raise BadInput where a node lacks inputs or outputs that its operator must have, as in a damaged file."""
     for node in graph.node:
-        if node.op_type != "Tanh" and node.op_type in ARITHMETIC_OPERATORS + PRODUCT_OPERATORS:
-            least = 2
-        else:
-            least = 1 if node.op_type in ONE_INPUT_OPERATORS else 0
-        if len(node.input) < least or not node.output:
+        if len(node.input) < LEAST_INPUTS.get(node.op_type, 0) or not node.output:
             raise BadInput(f"the {node.op_type} '{node.name}' of {path} lacks inputs or outputs: write the model again")
 
 
