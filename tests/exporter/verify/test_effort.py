@@ -35,6 +35,15 @@ def test_the_regression_finds_the_odds_that_made_the_outcomes():
     np.testing.assert_allclose(weights, [1.0, -8.0, 0.0, 38.0], rtol=0.15, atol=0.01)
 
 
+@pytest.mark.parametrize("missed", [0.0, 1.0])
+def test_outcomes_that_are_all_alike_are_estimated_as_such(missed):
+    """Without the ridge no weights would be likeliest."""
+    features = np.random.default_rng(2).standard_normal((500, 4))
+    *weights, constant = fit_regression([Outcomes(features, np.full(500, missed))])
+    odds = features @ weights + constant
+    assert (odds < -4).all() if missed == 0 else (odds > 4).all()
+
+
 def test_a_context_s_length_alone_tells_nothing():
     rng = np.random.default_rng(1)
     features = rng.standard_normal((20_000, EFFORT_FEATURES))
