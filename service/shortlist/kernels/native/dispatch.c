@@ -74,7 +74,9 @@ static const struct target {
 #ifdef HAS_AVXVNNI
     {NAME_TABLES(avxvnni), has_avxvnni},
 #endif
+#ifdef HAS_AVX2
     {NAME_TABLES(avx2), has_avx2},
+#endif
 #elif defined(HAS_NEON)
     {NAME_TABLES(neon), has_dot_product},
 #endif

@@ -1,6 +1,9 @@
 """The native library: which target runs, and what is said where none does."""
 
+import itertools
 import logging
+import platform
+import shutil
 import subprocess
 import sys
 
@@ -80,6 +83,19 @@ def test_a_target_that_the_compiler_does_not_know_is_left_out(monkeypatch):
     assert "targets/avx9" not in objects
     assert "targets/portable" in objects
     assert "-DHAS_PORTABLE" in objects["dispatch"]
+
+
+@pytest.mark.parametrize("compiler, machine", [(None, platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")])
+def test_flags_that_allow_a_target_more_than_its_source_uses_break_no_build(compiler, machine):
+    """Who builds adds -march=native, and clang allows all that Apple's processors can."""
+    if compiler and not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    command = (compiler or build.find_compiler()).split()
+    objects = build.list_objects(machine, command)
+    targets = [name for name in objects if name.startswith("targets/")]
+    for name, more in itertools.product(targets, targets):
+        source = str(build.SOURCE_FOLDER / f"{name}.c")
+        build.run([*command, *build.FLAGS, *objects[name], *objects[more], "-Werror", "-fsyntax-only", source])
 
 
 def test_a_build_without_a_compiler_says_so(tmp_path):

@@ -11,7 +11,7 @@
 #include "primitives/vectors.h"
 
 enum {
-#if defined(__AVX512VNNI__)
+#if VECTOR_BYTES == 64
     FOUR_BIT_ROWS = 16,
 #else
     FOUR_BIT_ROWS = 4,
@@ -20,7 +20,7 @@ enum {
     FOUR_BIT_MAX = 15,     /* a stored weight u is 2 u - 15 halves of a step; also the mask of its bits */
     FOUR_BIT_LINES = 4,    /* whose sums fit into 16 bits: each adds at most 4 * 15 * 127 */
     FOUR_BIT_PREFETCH_BYTES = 2048, /* how far ahead: the processor by itself does not look beyond a page */
-#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+#if VECTOR_BYTES == 32
     SPREAD_BYTES = VECTOR_BYTES,
 #else
     SPREAD_BYTES = LANE_BYTES, /* repeated by the instruction that loads them */
@@ -37,7 +37,7 @@ INLINE void spread_levels(const int8_t *levels, int64_t row, int64_t rows, int64
             memcpy(spread + (i * rows + row) * SPREAD_BYTES + start, levels + LANE_BYTES * i, LANE_BYTES);
 }
 
-#if defined(__AVX512VNNI__)
+#if VECTOR_BYTES == 64
 
 /* Sums of the first `count` of `rows` contexts; count: a constant, so that the sums are in registers. */
 INLINE void multiply_some_rows(const uint8_t *block, const int8_t *spread, int count, int64_t rows, int64_t lines,
@@ -61,7 +61,7 @@ INLINE void multiply_some_rows(const uint8_t *block, const int8_t *spread, int c
     for (int row = 0; row < count; row++) _mm512_storeu_si512(sums[row], totals[row]);
 }
 
-#elif defined(__AVX2__)
+#elif VECTOR_BYTES == 32
 
 /* Hides from the compiler what a value comes from: it may neither reorder a chain of sums, of which it would keep all
  * terms on the stack, nor keep levels for the other half of a line. */
@@ -109,7 +109,7 @@ INLINE void multiply_four_bit_rows(const uint8_t *block, const int8_t *spread, i
             _mm256_storeu_si256((__m256i *)sums[row] + half, totals[row][half]);
 }
 
-#elif defined(__ARM_FEATURE_DOTPROD)
+#elif defined(HAS_DOT_PRODUCTS)
 
 /* Sums of one context, whose levels are `step` bytes apart from another. */
 INLINE void multiply_four_bit_row(const uint8_t *block, const int8_t *levels, int64_t step, int64_t lines,
@@ -150,7 +150,7 @@ INLINE void multiply_four_bit_row(const uint8_t *block, const int8_t *levels, in
 
 #endif
 
-#if !defined(__AVX512VNNI__) && !defined(__AVX2__)
+#if VECTOR_BYTES == 16
 INLINE void multiply_four_bit_rows(const uint8_t *block, const int8_t *spread, int rows, int64_t lines,
                                    int32_t (*sums)[LANES]) {
     for (int row = 0; row < rows; row++)
@@ -161,7 +161,7 @@ INLINE void multiply_four_bit_rows(const uint8_t *block, const int8_t *spread, i
 /* Sums [rows, LANES] of one block over spread levels; rows: 1 to FOUR_BIT_ROWS. */
 INLINE void multiply_four_bit_block(const uint8_t *block, const int8_t *spread, int rows, int64_t lines,
                                     int32_t (*sums)[LANES]) {
-#if defined(__AVX512VNNI__)
+#if VECTOR_BYTES == 64
     int row = 0;
     if (rows == FOUR_BIT_ROWS) {
         multiply_some_rows(block, spread, FOUR_BIT_ROWS, rows, lines, sums);

@@ -1,5 +1,8 @@
 /* Vectors as wide as the target's registers, which each target says before it includes this: VECTOR_BYTES.
  *
+ * That, and HAS_DOT_PRODUCTS, says what a target may use, and no macro of the compiler: flags of who builds the library,
+ * and clang's own on Apple's processors, allow the portable target more than its source includes.
+ *
  * Sums of floats run in one order on every target, so that each gives the same bits: sixteen partial sums, whose number
  * i mod 16 takes product i (sums.h says which takes the last few), are held in PARTS vectors. The build forbids to
  * contract a product and a sum into one step.
@@ -10,7 +13,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX2__
+#if VECTOR_BYTES > 16
 #include <immintrin.h>
 #endif
 
@@ -76,7 +79,7 @@ INLINE floats min_floats(floats value, floats other) { return choose_floats(valu
 #endif
 
 /* Of LANES numbers, halves of which are compared at a time. */
-#ifdef __AVX2__
+#if VECTOR_BYTES > 16
 INLINE float find_largest_lane(const float *numbers) {
     __m256 eight = _mm256_max_ps(_mm256_loadu_ps(numbers + 8), _mm256_loadu_ps(numbers));
     __m128 four = _mm_max_ps(_mm256_extractf128_ps(eight, 1), _mm256_castps256_ps128(eight));

@@ -6,6 +6,7 @@
 #define KERNELS kernels_neon
 #define KERNEL_PARTS kernel_parts_neon
 #define VECTOR_BYTES 16
+#define HAS_DOT_PRODUCTS
 #include "primitives/vectors.h"
 
 #include <arm_neon.h>
