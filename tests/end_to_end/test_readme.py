@@ -26,6 +26,7 @@ IN_PROCESS = (
     ("docs/decoding.md", "The step"),
     ("docs/decoding.md", "Frames of a recogniser"),
     ("docs/generate.md", "Exact draws"),
+    ("docs/generate.md", "Draft and verify"),
     ("docs/methods.md", "`ds`"),
     ("docs/recommend.md", "Names, what was seen, scores"),
     ("docs/cli.md", "A walk through"),

@@ -25,7 +25,6 @@ FORBIDDING = {
     "guidance_scale",
     "sequence_bias",
 }  # options of `generate` that may leave out the token drawn, or ask `forward` for more than one text a row
-ASSISTING = ("assistant_model", "assistant_early_exit", "prompt_lookup_num_tokens")  # guess several tokens a step
 NO_GUIDANCE = ("guidance_scale", 1.0)
 
 Tensor = torch.Tensor
@@ -65,9 +64,6 @@ def check_options(given: Sequence[Mapping[str, Any]]) -> None:
     beams = find_option(given, "num_beams") or 1
     if beams > 1:
         raise BadInput(f"draws are of one text a row, not of {beams} beams: give num_beams=1, or attach without draws")
-    for name in ASSISTING:
-        if find_option(given, name):
-            raise BadInput(f"draws are of one position a step: leave out {name}, or attach without draws")
     for name in sorted(FORBIDDING):
         option = find_option(given, name)
         if option and (name, option) != NO_GUIDANCE:
@@ -104,3 +100,9 @@ def count_tokens(model: Any, args: Any, arguments: dict[str, Any]) -> npt.NDArra
 def count_rows(lengths: Tensor) -> npt.NDArray[np.int64]:
     """Lengths [B] as whole numbers on the CPU."""
     return lengths.cpu().numpy().astype(np.int64)
+
+
+def list_positions(lengths: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """How many tokens come before what each of a row's last `count` inputs draws: [B, count]; of padding none."""
+    positions: npt.NDArray[np.int64] = lengths[:, None] - np.arange(count - 1, -1, -1)
+    return positions.clip(min=0)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from os import PathLike
 from typing import Any, NoReturn, SupportsIndex
 
@@ -25,13 +26,14 @@ from shortlist.core.results import BoolArray, FloatArray, IdArray
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
 
-from .draws import Draws, check_options, count_tokens
+from .draws import Draws, check_options, count_tokens, list_positions
 from .lazy_scores import Rows, make_scores
 from .scores import RETURNED_CLASSES, ScoreMemory, find_padding, find_zero, share_rest
 
 PROBE_TOKENS = 8  # read once by `attach`, to compare the model's own logits with the head's
 LOGIT_TOLERANCE = 1e-3  # share of the largest logit by which those may differ in float32
 HALF_LOGIT_TOLERANCE = 3e-2  # and in float16 and bfloat16
+ALL_POSITIONS = 0  # what `logits_to_keep` calls them, too
 BRIDGE = "shortlist_bridge"  # attribute of a model that a head is attached to
 
 Tensor = torch.Tensor
@@ -50,8 +52,8 @@ class Options:
 class Step(threading.local):
     """What `forward` is at in the thread that called it: several may generate with one model.
 
-    states: [B, T, d] that the output layer got. positions: how many last ones are wanted. lengths: of each row in
-    tokens [B], for draws. memory: what its scores are written to.
+    states: [B, T, d] that the output layer got. positions: how many last ones are wanted, or `ALL_POSITIONS`. lengths:
+    of each row in tokens [B], for draws. memory: what its scores are written to.
     """
 
     states: Tensor | None = None
@@ -70,6 +72,7 @@ class Bridge:
         """Take the place of the output layer. padded: [V], the rows that are no class."""
         self.model, self.head, self.options = model, head, options
         self.classes, self.step = int(np.count_nonzero(~padded)), Step(padded)
+        self.positions = 1 if "logits_to_keep" in signature(model.forward).parameters else ALL_POSITIONS
         self.undo = [
             replace_method(model.get_output_embeddings(), "forward", self.keep_states),
             model.register_forward_pre_hook(self.read_arguments, with_kwargs=True).remove,
@@ -105,11 +108,14 @@ class Bridge:
         return self.generate(*args, **arguments)
 
     def read_arguments(self, model: Any, args: Any, arguments: dict[str, Any]) -> None:
-        """Before `forward`: how many last positions are wanted, one unless `logits_to_keep` asks for more."""
+        """Before `forward`: how many last positions are wanted, one unless `logits_to_keep` says another number.
+
+        All of a model that has no such argument, most of them behind an encoder: assisted decoding compares them.
+        """
         if arguments.get("labels") is not None:
             raise BadInput("a model with a head attached computes no loss: call detach(model) before training")
-        wanted = arguments.get("logits_to_keep", 1)
-        self.step.positions = max(1, wanted) if isinstance(wanted, int) else len(wanted)
+        wanted = arguments.get("logits_to_keep", self.positions)
+        self.step.positions = wanted if isinstance(wanted, int) else len(wanted)
         if self.options.draws is not None:
             self.step.lengths = count_tokens(model, args, arguments)
 
@@ -135,17 +141,18 @@ class Bridge:
         return self.hold(top.ids, known + zero, rest + zero, normalized=False)
 
     def draw(self, contexts: FloatArray, draws: Draws) -> Tensor:
-        """Contexts [B, d] -> [B, V] float32: 0 for the class that each row draws, -inf for all others.
+        """Contexts [B T, d] -> [B T, V] float32: 0 for the class that each position draws, -inf for all others.
 
-        So `generate` takes that class, whether it samples or not, whatever temperature and cuts it applies.
+        So `generate` takes that class, whether it samples or not, whatever temperature and cuts it applies; an
+        assistant's token is accepted where it is that class.
         """
-        if self.step.positions > 1 or self.step.lengths is None:
-            raise BadInput("draws are of one position a step: leave out assisted decoding and logits_to_keep")
-        rows = len(contexts)
-        top = self.head.sample(
-            contexts, draws.list_seeds(rows), self.step.lengths, draws.temperature, top_k=draws.top_k, top_p=draws.top_p
-        )
-        return self.hold(top.ids, np.zeros_like(top.logprobs), np.full((rows, 1), -np.inf, np.float32))
+        lengths = self.step.lengths
+        assert lengths is not None, "draws count tokens before `forward`"
+        count = len(contexts) // len(lengths)
+        seeds = np.repeat(draws.list_seeds(len(lengths)), count)
+        places = list_positions(lengths, count).ravel()
+        top = self.head.sample(contexts, seeds, places, draws.temperature, top_k=draws.top_k, top_p=draws.top_p)
+        return self.hold(top.ids, np.zeros_like(top.logprobs), np.full((len(contexts), 1), -np.inf, np.float32))
 
     def hold(self, ids: IdArray, scores: FloatArray, rest: FloatArray, *, normalized: bool = True) -> Tensor:
         """Ids [n, k], their scores [n, k] and that of each other class [n, 1] -> scores [n, V], not yet written."""

@@ -125,16 +125,6 @@ def test_options_that_may_forbid_the_token_drawn_are_refused(model, head, name, 
     assert len(generate(model, guidance_scale=1.0, bad_words_ids=None)) == len(PROMPTS)
 
 
-@pytest.mark.parametrize("options", [{"prompt_lookup_num_tokens": 3}, {"assistant_early_exit": 1}])
-def test_draws_refuse_assistance_before_the_first_token(model, head, options):
-    """Lookup finds nothing to propose at first, so that it would otherwise be refused in the middle of a text."""
-    attach(model, head, draws=Draws(1))
-    with pytest.raises(BadInput, match=f"one position a step: leave out {next(iter(options))}"):
-        generate(model, **options)
-    with pytest.raises(BadInput, match="leave out assistant_model"):
-        generate(model, assistant_model=model)
-
-
 def test_options_of_configurations_are_refused_too(model, head):
     attach(model, head, draws=Draws(1))
     with pytest.raises(BadInput, match="no_repeat_ngram_size"):

@@ -77,7 +77,8 @@ def make_sample_task(head: Head, query: SampleQuery) -> SampleTask:
     """The task of computing `query` with `head`, after all checks of its arguments; raises BadInput."""
     if query.sampling.draws > MAX_SERVED_DRAWS:
         raise BadInput(
-            f"draws is {query.sampling.draws} and a server gives {MAX_SERVED_DRAWS}: send a row several times"
+            f"draws is {query.sampling.draws} and a server gives {MAX_SERVED_DRAWS}: send a row several times, with "
+            "another seed each"
         )
     rows = head.check_contexts(query.contexts)
     bias = parse_bias(query.bias, len(rows), head.classes)

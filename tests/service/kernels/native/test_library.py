@@ -85,7 +85,7 @@ def test_a_target_that_the_compiler_does_not_know_is_left_out(monkeypatch):
     assert "-DHAS_PORTABLE" in objects["dispatch"]
 
 
-@pytest.mark.parametrize("compiler, machine", [(None, platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")])
+@pytest.mark.parametrize(("compiler", "machine"), [(None, platform.machine()), ("aarch64-linux-gnu-gcc", "aarch64")])
 def test_flags_that_allow_a_target_more_than_its_source_uses_break_no_build(compiler, machine):
     """Who builds adds -march=native, and clang allows all that Apple's processors can."""
     if compiler and not shutil.which(compiler):
