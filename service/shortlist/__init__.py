@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from shortlist.core.extras import require
 from shortlist.core.results import TopK
 from shortlist.core.row_lists import NamedLists, RowLists
 
@@ -52,6 +52,6 @@ def __getattr__(name: str) -> Any:
     """Import what takes long on first use: who asks a server waits for no bundles, who loads a head for no asyncio."""
     if name not in LAZY_MODULES:
         raise AttributeError(f"module 'shortlist' has no attribute '{name}'")
-    value = getattr(import_module(LAZY_MODULES[name]), name)
+    value = getattr(require(LAZY_MODULES[name]), name)
     globals()[name] = value
     return value

@@ -1,11 +1,11 @@
-"""Optional packages: importing one that is missing raises one line that names the extra to install."""
+"""Imports of what may be missing: one line names the extra to install, or the systems that have it."""
 
 from __future__ import annotations
 
 import importlib
 from types import ModuleType
 
-from shortlist.errors import MissingExtra
+from shortlist.errors import MissingExtra, Unsupported
 
 MODULES_OF_EXTRA = {  # as in pyproject.toml; a module that two extras bring stands under the smaller one
     "cpu": ("onnxruntime", "pyroaring"),
@@ -19,10 +19,11 @@ MODULES_OF_EXTRA = {  # as in pyproject.toml; a module that two extras bring sta
     "capture": ("transformers", "gguf", "accelerate"),
 }
 EXTRA_OF_MODULE = {module: extra for extra, modules in MODULES_OF_EXTRA.items() for module in modules}
+POSIX_MODULES = ("fcntl", "resource")  # of the standard library, everywhere but on Windows
 
 
 def require(module: str, extra: str | None = None) -> ModuleType:
-    """Import `module`, or raise MissingExtra naming the extra that brings what is missing.
+    """Import `module`, or raise MissingExtra naming the extra that brings what is missing; on Windows Unsupported.
 
     extra: named instead of the one that `EXTRA_OF_MODULE` has for the missing package.
     """
@@ -30,6 +31,8 @@ def require(module: str, extra: str | None = None) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
+        if missing in POSIX_MODULES:
+            raise Unsupported("heads and servers do not run on Windows, only clients do: use Linux") from None
         if missing not in EXTRA_OF_MODULE and extra is None:
             raise
         name = extra or EXTRA_OF_MODULE[missing]

@@ -28,6 +28,7 @@ MAX_FRAME_BYTES = 1 << 30
 SEARCH_BYTES = 1 << 20  # read at a time
 OPENING_SECONDS = 30.0  # that the first of several processes takes to open a log at most
 RETRY_SECONDS = 0.05
+synchronize = getattr(os, "fdatasync", os.fsync)  # macOS has fsync alone
 WAYS_OUT = "make room on its disk and send the same again"
 
 
@@ -129,7 +130,7 @@ class LogFile:
         frame = pack_frame(position, content)
         try:
             write_all(self.file, frame, self.size)
-            os.fdatasync(self.file)
+            synchronize(self.file)
         except OSError as error:
             self.take_back(error)
             raise StorageFull(f"{self.path} cannot be written ({error.strerror}): {WAYS_OUT}") from error

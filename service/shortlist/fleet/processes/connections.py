@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+
+from shortlist.errors import Unsupported
 
 SIGN = b"c"  # each message is one byte, with a file descriptor on its way to a process and without on its way back
 LOSS_SIGN = b"l"  # in place of it on the way back: the process has too many files open to take the connection
@@ -19,8 +22,13 @@ log = logging.getLogger(__name__)
 
 
 def make_passage() -> tuple[socket.socket, socket.socket]:
-    """The supervisor's end and the process's end, both of which never wait."""
-    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    """The supervisor's end and the process's end, both of which never wait; raises Unsupported on macOS."""
+    try:
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        if error.errno != errno.EPROTONOSUPPORT:
+            raise
+        raise Unsupported("this system has no sockets that share connections: leave out --processes") from error
     for end in ends:
         end.setblocking(False)
     return ends

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import socket
 
+import pytest
+from shortlist.errors import Unsupported
 from shortlist.fleet.processes.connections import (
     MAX_KEPT,
     TURN_CONNECTIONS,
@@ -29,6 +32,15 @@ def run(test):
             await asyncio.wait_for(test(ours, theirs, client, connection), 10)
 
     asyncio.run(work())
+
+
+def test_a_system_without_such_sockets_serves_by_one_process(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
+
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    with pytest.raises(Unsupported, match="leave out --processes"):
+        make_passage()
 
 
 async def read(client):
