@@ -30,8 +30,11 @@ class NativeBuildHook(BuildHookInterface):
         if self.target_name != "wheel":
             return
         script = Path(self.root) / NATIVE_FOLDER / "build.py"
-        subprocess.run([sys.executable, script], check=False)
-        library = script.with_name(runpy.run_path(str(script))["LIBRARY_NAME"])
+        build = runpy.run_path(str(script))
+        library = script.with_name(build["LIBRARY_NAME"])
+        is_current = library.exists() and build["hash_sources"]().encode() in library.read_bytes()
+        if version != "editable" or not is_current:
+            subprocess.run([sys.executable, script], check=False)
         if not library.exists():  # one that an earlier stage built is taken as it is
             self.app.display_warning(
                 "no native library: graphs answer in place of compiled loops, up to 15 times slower"

@@ -9,7 +9,7 @@ import torch
 from shortlist.integrations.transformers import Draws, attach, detach
 from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
-from tests.service.integrations.test_transformers import CLASSES, DIM, PROMPTS, make_model, make_own_head
+from tests.service.integrations.test_transformers import CLASSES, DIM, MASK, PROMPTS, make_model, make_own_head
 
 pytestmark = pytest.mark.slow
 PROMPT = PROMPTS[:1, 1:]
@@ -104,3 +104,15 @@ def test_a_drawn_text_is_the_same_with_guesses_of_its_own(tmp_path, options):
     attach(model, make_own_head(tmp_path, model), draws=Draws(3))
     text = generate(model)
     assert torch.equal(generate(model, **options), text)
+
+
+def test_a_draw_of_one_position_is_the_same_beside_those_of_others(tmp_path):
+    drawing = make_decoder()
+    attach(drawing, make_own_head(tmp_path, drawing), draws=Draws(3))
+    every = drawing(PROMPTS, attention_mask=MASK, logits_to_keep=0).logits.argmax(-1)
+    assert every.shape == PROMPTS.shape
+    for count in range(1, PROMPTS.shape[1]):
+        last = drawing(PROMPTS, attention_mask=MASK, logits_to_keep=count).logits.argmax(-1)
+        assert torch.equal(last, every[:, -count:])
+        before = drawing(PROMPTS[:, :count], attention_mask=MASK[:, :count]).logits.argmax(-1)
+        assert torch.equal(before[:, 0], every[:, count - 1])

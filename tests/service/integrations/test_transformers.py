@@ -206,16 +206,6 @@ def test_seeds_are_one_or_one_for_each_row(model, head):
             draw(model, head, PROMPTS, MASK, seeds)
 
 
-def test_a_draw_of_one_position_is_the_same_beside_those_of_others(drawing):
-    every = drawing(PROMPTS, attention_mask=MASK, logits_to_keep=0).logits.argmax(-1)
-    assert every.shape == PROMPTS.shape
-    for count in range(1, PROMPTS.shape[1]):
-        last = drawing(PROMPTS, attention_mask=MASK, logits_to_keep=count).logits.argmax(-1)
-        assert torch.equal(last, every[:, -count:])
-        before = drawing(PROMPTS[:, :count], attention_mask=MASK[:, :count]).logits.argmax(-1)
-        assert torch.equal(before[:, 0], every[:, count - 1])
-
-
 @pytest.mark.parametrize("configuration", [{}, {"generation_config": GenerationConfig(num_beams=2)}, {"num_beams": 3}])
 def test_draws_of_beams_are_refused(drawing, monkeypatch, configuration):
     monkeypatch.setattr(drawing.generation_config, "num_beams", 2)

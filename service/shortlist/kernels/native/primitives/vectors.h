@@ -1,7 +1,7 @@
 /* Vectors as wide as the target's registers, which each target says before it includes this: VECTOR_BYTES.
  *
- * That, and HAS_DOT_PRODUCTS, says what a target may use, and no macro of the compiler: flags of who builds the library,
- * and clang's own on Apple's processors, allow the portable target more than its source includes.
+ * That, and HAS_DOT_PRODUCTS, says what a target may use, and no macro of the compiler: the flags of who builds the
+ * library, and clang's own on Apple's processors, allow the portable target more than its source includes.
  *
  * Sums of floats run in one order on every target, so that each gives the same bits: sixteen partial sums, whose number
  * i mod 16 takes product i (sums.h says which takes the last few), are held in PARTS vectors. The build forbids to
