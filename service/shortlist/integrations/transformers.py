@@ -117,6 +117,8 @@ class Bridge:
         wanted = arguments.get("logits_to_keep", self.positions)
         self.step.positions = wanted if isinstance(wanted, int) else len(wanted)
         if self.options.draws is not None:
+            if not isinstance(wanted, int):
+                raise BadInput("draws are of the last positions: give their number as logits_to_keep")
             self.step.lengths = count_tokens(model, args, arguments)
 
     def replace_logits(self, model: Any, args: Any, output: Any) -> None:

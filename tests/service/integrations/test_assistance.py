@@ -6,6 +6,7 @@ from copy import deepcopy
 
 import pytest
 import torch
+from shortlist.errors import BadInput
 from shortlist.integrations.transformers import Draws, attach, detach
 from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
@@ -116,3 +117,5 @@ def test_a_draw_of_one_position_is_the_same_beside_those_of_others(tmp_path):
         assert torch.equal(last, every[:, -count:])
         before = drawing(PROMPTS[:, :count], attention_mask=MASK[:, :count]).logits.argmax(-1)
         assert torch.equal(before[:, 0], every[:, count - 1])
+    with pytest.raises(BadInput, match="give their number as logits_to_keep"):
+        drawing(PROMPTS, attention_mask=MASK, logits_to_keep=torch.tensor([0, 2]))
