@@ -126,8 +126,8 @@ def hide_bar(reader: Any) -> None:
 def load_both(transformers: Any, folder: Path, options: dict[str, str]) -> tuple[Any, Any]:
     """The tokenizer, and the model in float32; raises BadInput where weights are missing."""
     local = {"local_files_only": True, "trust_remote_code": False} | options  # unset, transformers would ask
+    refuse_adapter(folder)
     if not options and not (folder / "config.json").is_file():
-        refuse_adapter(folder)
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a GGUF file by its own name")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
     model, info = transformers.AutoModelForCausalLM.from_pretrained(

@@ -173,12 +173,18 @@ def check_bias(layer: Layer, path: Path) -> Array | None:
         for index in sorted(path.parent.glob("*.index.json")):
             if f'"{layer.bias_name}"' in index.read_text("utf-8", "replace"):
                 raise BadInput(f"{layer.bias_name} is in another file than {path}, says {index.name}: give the folder")
-    return None if layer.bias is None else read_floats(f"{layer.bias_name} in {path}", layer.bias, 1)
+    return None if layer.bias is None else read_bias(f"{layer.bias_name} in {path}", layer.bias)
+
+
+def read_bias(what: str, tensor: torch.Tensor) -> Array:
+    """A bias [V], [1, V] or [V, 1] as finite float32 [V]; raises BadInput that begins with `what`."""
+    is_vector = tensor.ndim == 2 and 1 in tensor.shape
+    return read_floats(what, tensor.reshape(-1) if is_vector else tensor, 1)
 
 
 def load_bias(path: Path, name: str) -> Array:
     """The tensor `name` [V] of a file that holds the bias; raises NotFound, BadInput."""
-    return read_floats(f"{name} in {path}", read_tensors(path, name).require_tensor(name), 1)
+    return read_bias(f"{name} in {path}", read_tensors(path, name).require_tensor(name))
 
 
 def hash_files(paths: tuple[Path, ...]) -> str:

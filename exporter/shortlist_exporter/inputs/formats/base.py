@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,15 @@ import numpy.typing as npt
 import torch
 from shortlist.errors import BadInput
 
+from .model_settings import BIAS_NAMES, CLASSIFIER_MODULES, ends_with, has_module
+
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
 WEIGHT, BIAS = "weight", "bias"
+KERNEL = "kernel"  # the last word of a weight's name in Flax and Keras, which keep it as [d, V]
+PARTS = re.compile(r"(^|[./])(parametrizations[./].*|weight_(v|g|orig|mask))$")  # names of what a weight is made of
+ADAPTERS = re.compile(r"(base_layer|lora_A|lora_B)\.")  # a part of names of peft
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Beside weights of these types their scales may be the only matrix of floats.
 QUANTISED_TYPES = (torch.int8, torch.uint8, torch.int32, torch.uint32)
@@ -166,12 +172,44 @@ def choose_weight(file: Tensors) -> str:
 
 
 def name_bias(weight_name: str) -> str:
-    """The name of the bias that belongs to a weight's name: `fc.weight` -> `fc.bias`."""
-    return weight_name.removesuffix(WEIGHT) + BIAS if weight_name.endswith(WEIGHT) else ""
+    """The name of the bias that belongs to a weight's name: `fc.weight` -> `fc.bias`, `fc/kernel` -> `fc/bias`."""
+    end = next((end for end in (WEIGHT, KERNEL) if weight_name.endswith(end)), None)
+    return "" if end is None else weight_name.removesuffix(end) + BIAS
 
 
 def make_layer(file: Tensors, name: str, bias_name: str | None) -> Layer:
     """The layer of the weight `name`, and the bias `bias_name` or the one beside the weight; raises BadInput."""
     weight = file.require_tensor(name)
+    refuse_part_of_weight(file, name)
     bias = file.tensors.get(name_bias(name)) if bias_name is None else file.require_tensor(bias_name)
-    return Layer(weight, name, dtype_name(weight), (file.path,), bias, bias_name or name_bias(name))
+    is_kernel = weight.ndim == 2 and re.split("[./]", name)[-1] == KERNEL
+    return Layer(
+        weight.T if is_kernel else weight, name, dtype_name(weight), (file.path,), bias, bias_name or name_bias(name)
+    )
+
+
+def refuse_part_of_weight(file: Tensors, name: str) -> None:
+    """Raise BadInput where a tensor is a part of what makes a weight, or an adapter beside it adds to it."""
+    if PARTS.search(name):
+        raise BadInput(
+            f"{name} in {file.path} is a part of a weight, not the weight: call remove_parametrizations(), "
+            "remove_weight_norm(), remove_spectral_norm() or prune.remove() of torch first, and save again"
+        )
+    module = name.removesuffix(WEIGHT).removesuffix("base_layer.")
+    for other in file.tensors if module else ():
+        if other.startswith(module) and ADAPTERS.match(other.removeprefix(module)) and other != name:
+            raise BadInput(
+                f"{file.path} holds {other}, which an adapter adds to {name}: merge it into the model by peft's "
+                "merge_and_unload() first, and save again"
+            )
+
+
+def refuse_other_bias(file: Tensors, layer: Layer, choice: Choice) -> None:
+    """Raise BadInput where a layer has no bias beside it, but its file one that output layers' have by another name."""
+    if layer.bias is not None or choice.bias or has_module(layer.weight_name, CLASSIFIER_MODULES):
+        return
+    if names := [name for name in file.tensors if ends_with(name, BIAS_NAMES)]:
+        raise BadInput(
+            f"{file.path} holds {join_names(names)}, which the logits by {layer.weight_name} may need: choose a bias "
+            "by --bias-tensor, or give the model's folder"
+        )

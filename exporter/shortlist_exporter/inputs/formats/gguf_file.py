@@ -13,6 +13,7 @@ from shortlist.errors import BadInput
 from .base import Array, Choice, Ids, Layer, join_names, name_bias, no_ids
 
 OUTPUT_WEIGHT, TIED_WEIGHT = "output.weight", "token_embd.weight"
+CLASSIFIER_WEIGHTS = ("cls.output.weight", "cls.weight")
 DEQUANTIZE_CHUNK_ROWS = 8_192  # dequantised at a time
 UNUSED_TOKEN_TYPE = 5  # a token's type
 # What llama.cpp does with an architecture's logit scale.
@@ -29,6 +30,8 @@ def read_gguf_layer(path: Path, choice: Choice) -> Layer:
     refuse_part(reader, path)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
     name = choice.weight or (OUTPUT_WEIGHT if OUTPUT_WEIGHT in tensors else TIED_WEIGHT)
+    if choice.weight is None and name == TIED_WEIGHT:
+        refuse_encoder(reader, tensors, path)
     tensor = require_tensor(tensors, name, path)
     bias_name = choice.bias or name_bias(name if choice.weight else OUTPUT_WEIGHT)
     bias = require_tensor(tensors, bias_name, path) if choice.bias else tensors.get(bias_name)
@@ -64,6 +67,18 @@ def refuse_part(reader: Any, path: Path) -> None:
         raise BadInput(
             f"{path} is one of {parts} parts of a model: join them by llama.cpp's `llama-gguf-split --merge`, from the "
             "first part to a file of its own"
+        )
+
+
+def refuse_encoder(reader: Any, tensors: dict[str, Any], path: Path) -> None:
+    """Raise BadInput for a model whose token embeddings are no output layer: a classifier, or one of embeddings."""
+    if classifiers := [name for name in CLASSIFIER_WEIGHTS if name in tensors]:
+        raise BadInput(f"{path} is a classifier: choose its weight by --tensor {join_names(classifiers)}")
+    architecture = str(read_field(reader, "general.architecture"))
+    if "bert" in architecture or architecture.endswith("encoder"):
+        raise BadInput(
+            f"{path} is of architecture {architecture}, which has no output layer: choose a weight by --tensor, such "
+            f"as {TIED_WEIGHT}"
         )
 
 

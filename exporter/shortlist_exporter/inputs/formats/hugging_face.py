@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +17,32 @@ from shortlist.errors import BadInput, NotFound
 
 from . import tensor_file, torch_file
 from .base import BIAS, WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
-from .model_settings import LOGIT_SCALE_SETTINGS, SOFT_CAP_SETTINGS, read_factors
+from .model_settings import (
+    BIAS_NAMES,
+    CLASSIFIER_MODULES,
+    EMBEDDING_MODULES,
+    LOGIT_SCALE_SETTINGS,
+    OUTPUT_MODULES,
+    SOFT_CAP_SETTINGS,
+    ends_with,
+    has_module,
+    read_factors,
+)
 
 MAX_REASON_CHARACTERS = 200
 INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-OUTPUT_MODULES = ("lm_head", "embed_out")  # a weight's name without its last word, and without what stands before
-EMBEDDING_MODULES = (
-    "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "embeddings", "embedding", "shared",
-)  # fmt: skip
-BIAS_NAMES = (
-    "lm_head.bias", "embed_out.bias", "final_logits_bias", "cls.predictions.bias", "predictions.bias",
-    "vocab_projector.bias", "generator_lm_head.bias", "pred_layer.proj.bias", "decoder.bias",
-)  # fmt: skip
+# Of a model of these classes embeddings are no output layer, though the settings say that they are tied to one.
+CLASSES_WITHOUT_OUTPUT = re.compile(
+    r"(Classification|QuestionAnswering|MultipleChoice|NextSentencePrediction|ElectraForPreTraining"
+    r"|(?<!LMHead)(?<!MT)(?<!EncoderDecoder)Model)$"
+)
+LONE_BIAS = "decoder.bias"  # a whole name
 ADAPTER_FILE = "adapter_config.json"  # of a folder of peft
 ADAPTER_MODULES = ("base_layer", "original_module", "modules_to_save", "lora_A", "lora_B")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 # `logits_scaling` divides, but for this family; every other scale multiplies.
+SCALES_BEFORE_LAYER = ("minicpm3",)  # these scale the context, before the layer
 DIVIDING_SETTING, MULTIPLYING_FAMILY = "logits_scaling", "hyperclovax"
 
 Files = Mapping[str, Path]
@@ -40,12 +51,15 @@ Files = Mapping[str, Path]
 def read_folder_layer(path: Path, choice: Choice) -> Layer:
     """Read `lm_head.weight`, the embeddings where they are tied to it, or the tensor chosen; raises NotFound, BadInput.
 
-    Scale and soft-cap are those of the settings. Padded are the rows that the folder's tokenizer gives no token.
+    Scale and soft-cap are those of the settings, but of a classifier chosen. Padded are the rows that the folder's
+    tokenizer gives no token.
     """
     config, files = load_config(path), map_weight_files(path)
     name = choice.weight or find_output_weight(path, files, config)
     tensors = read_weight_file(find_file(files, name, path))
     layer = add_bias(make_layer(tensors, name, None), files, choice.bias, path)
+    if has_module(name, CLASSIFIER_MODULES):
+        return layer
     return replace(
         layer,
         padded=find_padding(path, len(layer.weight)) if layer.weight.ndim and choice.weight is None else no_ids(),
@@ -64,8 +78,8 @@ def import_transformers() -> Any:
 
 def load_config(folder: Path) -> Any:
     """The model's settings, with its architecture's defaults; raises BadInput."""
+    refuse_adapter(folder)
     if not (folder / "config.json").is_file():
-        refuse_adapter(folder)
         raise BadInput(f"{folder} has no config.json: give a Hugging Face folder, or a file of weights by its own name")
     library = import_transformers()
     try:
@@ -80,8 +94,8 @@ def refuse_adapter(folder: Path) -> None:
     """Raise BadInput where the folder holds what changes a model, not a model."""
     if (folder / ADAPTER_FILE).is_file():
         raise BadInput(
-            f"{folder} holds an adapter alone: merge it into its model by peft's merge_and_unload(), and give the "
-            "folder that save_pretrained() writes then"
+            f"{folder} holds an adapter: merge it into its model by peft's merge_and_unload(), and give the folder "
+            "that save_pretrained() writes then"
         )
 
 
@@ -134,34 +148,52 @@ def read_weight_file(path: Path) -> Tensors:
 def find_file(files: Files, name: str, folder: Path) -> Path:
     """The file that holds a tensor; raises BadInput with the names that there are."""
     if name not in files:
-        likely = sorted(files, key=lambda x: (module_name(x) not in OUTPUT_MODULES + EMBEDDING_MODULES, x))
+        likely = sorted(files, key=lambda x: (not has_module(x, OUTPUT_MODULES + EMBEDDING_MODULES), x))
         raise BadInput(f"{folder} has no tensor '{name}', only {join_names(likely)}: name one of them")
     return files[name]
 
 
-def module_name(name: str) -> str:
-    """The name of the module that holds a weight: `lm_head` of `model.lm_head.weight`."""
-    parts = name.split(".")
-    return parts[-2] if len(parts) > 1 and parts[-1] == WEIGHT else ""
-
-
 def find_output_weight(folder: Path, files: Files, config: Any) -> str:
     """The name of the output layer's weight, or of tied embeddings; raises BadInput where it is not clear."""
-    refuse_changes(folder, [name for name in files if set(name.split(".")[:-1]) & set(OUTPUT_MODULES)])
-    outputs = [name for name in files if module_name(name) in OUTPUT_MODULES]
-    ties_embeddings = any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config()))
-    if not outputs and not ties_embeddings:
-        others = sorted(files, key=lambda x: (not module_name(x), any(part.isdigit() for part in x.split(".")), x))
-        raise BadInput(
-            f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or choose by "
-            f"--tensor among {join_names(others)}"
-        )
-    names = outputs or [name for name in files if module_name(name) in EMBEDDING_MODULES]
+    refuse_changes(folder, [name for name in files if is_inside(name, OUTPUT_MODULES)])
+    names = [name for name in files if has_module(name, OUTPUT_MODULES)] or find_tied(folder, files, config)
     if len(names) != 1:
         problem = f"{len(names)} possible output layers, {join_names(names)}" if names else "no output layer"
-        raise BadInput(f"{folder} has {problem}: choose by --tensor among {join_names(names or sorted(files))}")
+        raise BadInput(f"{folder} has {problem}: choose by --tensor among {join_names(names or sort_likely(files))}")
     refuse_changes(folder, [name for name in files if name.startswith(names[0].removesuffix(WEIGHT))])
     return names[0]
+
+
+def is_inside(name: str, modules: Sequence[str]) -> bool:
+    """Whether a tensor is of one of these modules, or of a part of it, and of none of many layers."""
+    words = name.split(".")[:-1]
+    return not any(word.isdigit() for word in words) and any(
+        ends_with(".".join(words[:count]), modules) for count in range(1, len(words) + 1)
+    )
+
+
+def find_tied(folder: Path, files: Files, config: Any) -> list[str]:
+    """The names of embeddings that the output layer is tied to; raises BadInput where the model has no such layer."""
+    if classifiers := [name for name in files if has_module(name, CLASSIFIER_MODULES)]:
+        raise BadInput(f"{folder} is a classifier: choose its weight by --tensor {join_names(classifiers)}")
+    embeddings = [name for name in files if has_module(name, EMBEDDING_MODULES)]
+    for kind in getattr(config, "architectures", None) or ():
+        if CLASSES_WITHOUT_OUTPUT.search(kind):
+            raise BadInput(
+                f"{folder} is a {kind}, which has no output layer: choose a weight by --tensor, such as "
+                f"{join_names(embeddings or sort_likely(files))}"
+            )
+    if not any(getattr(x, "tie_word_embeddings", False) for x in (config, config.get_text_config())):
+        raise BadInput(
+            f"{folder} has no lm_head.weight and does not tie it to the embeddings: copy all weights, or choose by "
+            f"--tensor among {join_names(sort_likely(files))}"
+        )
+    return embeddings
+
+
+def sort_likely(files: Files) -> list[str]:
+    """Names for a message: weights before others, those of one layer before those of many."""
+    return sorted(files, key=lambda x: (not x.endswith(WEIGHT), any(part.isdigit() for part in x.split(".")), x))
 
 
 def refuse_changes(folder: Path, names: list[str]) -> None:
@@ -181,19 +213,43 @@ def refuse_changes(folder: Path, names: list[str]) -> None:
 def add_bias(layer: Layer, files: Files, chosen_name: str | None, folder: Path) -> Layer:
     """`layer` with the bias [V] or [1, V] of the name chosen, of that beside it, or of one that output layers' have.
 
-    What is beside the weight by its name may be in another of the files.
+    What is beside the weight by its name may be in another of the files. Raises BadInput.
     """
-    name = chosen_name or next((x for x in (layer.bias_name, *BIAS_NAMES) if x in files), None)
+    name = chosen_name or find_bias(layer, files, folder)
     if name is None:
         return layer
     tensors = read_weight_file(find_file(files, name, folder))
-    bias = tensors.require_tensor(name)
-    return replace(layer, bias=bias[0] if bias.ndim == 2 and len(bias) == 1 else bias, bias_name=name)
+    return replace(layer, bias=tensors.require_tensor(name), bias_name=name)
+
+
+def find_bias(layer: Layer, files: Files, folder: Path) -> str | None:
+    """The name of the bias beside the weight, else of an output layer's, that nearest to the weight by its name."""
+    if layer.bias_name in files:
+        return layer.bias_name
+    if has_module(layer.weight_name, CLASSIFIER_MODULES):
+        return None
+    for end in BIAS_NAMES:
+        names = [name for name in files if ends_with(name, (end,))]
+        nearness = [count_shared_words(name, layer.weight_name) for name in names]
+        nearest = [name for name, near in zip(names, nearness, strict=True) if near == max(nearness)]
+        if len(nearest) > 1:
+            raise BadInput(f"{folder} has {len(nearest)} biases: choose by --bias-tensor among {join_names(nearest)}")
+        if nearest:
+            return nearest[0]
+    return LONE_BIAS if LONE_BIAS in files else None
+
+
+def count_shared_words(name: str, other: str) -> int:
+    """How many words two names of tensors begin with alike."""
+    pairs = zip(name.split("."), other.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def read_logit_scale(config: Any) -> float:
     """The factor of the logits: a setting's name says whether it multiplies or divides."""
     text = config.get_text_config()
+    if text.model_type in SCALES_BEFORE_LAYER:
+        return 1.0
     divisors = read_factors(text, (DIVIDING_SETTING,))
     if divisors:
         return divisors[0] if text.model_type.startswith(MULTIPLYING_FAMILY) else 1 / divisors[0]

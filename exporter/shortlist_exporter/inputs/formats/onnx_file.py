@@ -19,6 +19,10 @@ QUANTISED_OPERATORS = (
     "QGemm", "QLinearMatMul",
 )  # fmt: skip
 AFTER_LOGITS = ("Softmax", "LogSoftmax", "TopK", "ArgMax")  # made of the logits
+SHAPE_READERS = ("Shape", "Size")
+CHANGING_OPERATORS = (  # of the logits themselves, which no head does, but behind a softmax
+    *ARITHMETIC_OPERATORS, "Clip", "Exp", "Neg", "Pow", "ScatterElements", "ScatterND", "Where",
+)  # fmt: skip
 LOGITS_OUTPUT = "logits"  # the output that is meant where a model has others
 
 
@@ -105,15 +109,18 @@ def refuse_quantised(graph: Graph) -> None:
 
 
 def find_head_before(graph: Graph, name: str) -> Any:
-    """The product from which the value `name` comes by bias, scale, soft-cap, softmax and reshaping alone, or None."""
+    """The product from which the value `name` comes by bias, scale, soft-cap, softmax and reshaping alone, or None.
+
+    None, too, where a softmax is changed by arithmetic.
+    """
+    steps: tuple[str, ...] = SHAPE_OPERATORS + AFTER_LOGITS + ARITHMETIC_OPERATORS
     while (node := graph.makers.get(name)) is not None:
         if find_weight_input(graph, node) is not None:
             return node
-        if (
-            node.op_type not in SHAPE_OPERATORS + AFTER_LOGITS + ARITHMETIC_OPERATORS
-            or len(variables := graph.list_variables(node)) != 1
-        ):
+        if node.op_type not in steps or len(variables := graph.list_variables(node)) != 1:
             return None
+        if node.op_type in ARITHMETIC_OPERATORS:
+            steps = SHAPE_OPERATORS + ARITHMETIC_OPERATORS
         name = variables[0]
     return None
 
@@ -146,14 +153,30 @@ def follow_logits(graph: Graph, node: Any) -> Logits:
             refuse_if(graph, node, graph.find_source(node.input[2]) is None)
             logits.add(str(node.input[2]), graph.read_value(node.input[2]) * read_attribute(node, "beta", 1.0))
     value = node.output[0]
-    while value not in graph.outputs and len(users := graph.users.get(value, [])) == 1:
+    while value not in graph.outputs and len(users := list_readers(graph, value)) == 1:
         user = users[0]
         if user.op_type not in SHAPE_OPERATORS and not (
             user.op_type in ARITHMETIC_OPERATORS and apply_step(graph, user, value, logits)
         ):
             break
         value = user.output[0]
+    for user in list_readers(graph, value) if value not in graph.outputs else ():
+        refuse_if(graph, user, changes_classes(graph, user, is_matrix=node.op_type == "Gemm"))
     return logits
+
+
+def list_readers(graph: Graph, value: str) -> list[Any]:
+    """The nodes that take `value`, but those that ask for its shape alone."""
+    return [user for user in graph.users.get(value, []) if user.op_type not in SHAPE_READERS]
+
+
+def changes_classes(graph: Graph, node: Any, *, is_matrix: bool) -> bool:
+    """Whether a step changes logits by the class, or leaves out some. is_matrix: they are [rows, V]."""
+    if node.op_type == "Slice":
+        is_known = len(node.input) > 3 and graph.is_constant(node.input[3])
+        axes = graph.read_value(node.input[3]).reshape(-1).tolist() if is_known else []
+        return bool({-1, 1 if is_matrix else 2} & set(axes))
+    return node.op_type in CHANGING_OPERATORS
 
 
 def apply_step(graph: Graph, node: Any, value: str, logits: Logits) -> bool:

@@ -10,8 +10,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from shortlist.errors import BadInput, NotFound
 
-from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids, sort_names
+from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids, refuse_other_bias, sort_names
 
+FACTORS = {  # names of tensors that nothing would be read from -> how what they hold is given
+    "logit_scale": "give its value, of CLIP its exponential, as logit_scale in the file's metadata",
+    "soft_cap": "give its value as soft_cap in the file's metadata",
+}
 SUFFIXES = (".safetensors", ".npy")
 
 
@@ -26,8 +30,12 @@ def read_tensor_layer(path: Path, choice: Choice) -> Layer:
         raise BadInput(f"{path} has no tensor '{WEIGHT}', only {names}: choose one of them by --tensor")
     name = choice.weight or WEIGHT
     layer = make_layer(file, name, choice.bias)
+    refuse_other_bias(file, layer, choice)
     if name != WEIGHT:
         return layer
+    for other in FACTORS:
+        if other in file.tensors:
+            raise BadInput(f"{other} in {path} is a tensor beside the weight: {FACTORS[other]}")
     return replace(
         layer,
         padded=read_padding(file, len(layer.weight)) if layer.weight.ndim else no_ids(),

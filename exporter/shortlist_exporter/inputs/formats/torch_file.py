@@ -12,16 +12,19 @@ from typing import Any
 import torch
 from shortlist.errors import BadInput
 
-from .base import WEIGHT, Choice, Layer, Tensors, choose_weight, make_layer
+from .base import WEIGHT, Choice, Layer, Tensors, choose_weight, make_layer, refuse_other_bias
 
 SAVE_ADVICE = "save only the tensors, by torch.save(model.state_dict(), path)"
+PACKED = "_packed_params"  # a part of names of quantised layers' weights
 MODULE_PREFIX = "module."  # of the names of a module's tensors in a dict of more, as of `torch.nn.parallel` modules
 
 
 def read_torch_layer(path: Path, choice: Choice) -> Layer:
     """Read the tensor chosen, else `weight`, else the only matrix, with the bias of its name; raises BadInput."""
     file = read_torch_tensors(path)
-    return make_layer(file, choice.weight or choose_weight(file), choice.bias)
+    layer = make_layer(file, choice.weight or choose_weight(file), choice.bias)
+    refuse_other_bias(file, layer, choice)
+    return layer
 
 
 def read_torch_tensors(path: Path) -> Tensors:
@@ -68,9 +71,11 @@ def is_program(path: Path) -> bool:
 
 
 def flatten(content: Any, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a mapping of mappings with their full names; a lone tensor is the weight."""
+    """The tensors of a mapping of mappings with their full names; a lone tensor is the weight. Raises BadInput."""
     if isinstance(content, torch.Tensor):
         yield prefix or WEIGHT, content
+    elif PACKED in prefix:
+        raise BadInput(f"{prefix} is a layer that torch has quantised: save the model from before that")
     elif isinstance(content, Mapping):
         for name, value in content.items():
             yield from flatten(value, f"{prefix}.{name}" if prefix else str(name))

@@ -79,7 +79,7 @@ def test_capture_leaves_out_what_belongs_to_no_layer(tmp_path):
 @pytest.mark.parametrize("load", [load_dense, load_model])
 def test_an_adapter_s_folder(tmp_path, load):
     (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
-    with pytest.raises(BadInput, match=r"holds an adapter alone: merge it into its model by peft's merge_and_unload"):
+    with pytest.raises(BadInput, match=r"holds an adapter: merge it into its model by peft's merge_and_unload"):
         load(tmp_path)
 
 
