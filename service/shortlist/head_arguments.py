@@ -20,6 +20,7 @@ from shortlist.core.filters import (
     parse_id_lists,
     restrict_to_members,
 )
+from shortlist.core.handle import Handle
 from shortlist.core.results import FloatArray, IdArray, Labels, make_label_array
 from shortlist.errors import BadInput
 
@@ -37,7 +38,7 @@ class HeadFacts(Protocol):
     def max_k(self) -> int: ...
 
 
-class HeadArguments:
+class HeadArguments(Handle):
     """What checks the arguments of a head by its manifest.
 
     labels: to be printed, [V], or None. names: of classes, None where ids alone are understood. sets: of classes, by
@@ -48,6 +49,11 @@ class HeadArguments:
     labels: list[str] | None = None
     names: Names | None = None
     sets: ClassSets | None = None
+
+    def __repr__(self) -> str:
+        """As in `<Head lm: 49,152 classes x 576>`."""
+        facts = self.manifest
+        return f"<{type(self).__name__} {facts.name}: {facts.classes:,} classes x {facts.dim}>"
 
     @cached_property
     def label_array(self) -> Labels | None:

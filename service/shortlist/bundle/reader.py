@@ -73,6 +73,17 @@ class Bundle:
             )
         return GraphFile(self.folder / self.manifest.graphs[role], signature)
 
+    def late_graph(self, role: str) -> GraphFile:
+        """As `graph`, long after the bundle was opened: raises BundleError, too, where a file of it has changed since.
+
+        A graph of another head would answer, and be wrong.
+        """
+        if (name := self.find_change()) is not None:
+            raise BundleError(
+                f"{self.folder / name} was written, replaced or removed since it was loaded: load it again"
+            )
+        return self.graph(role)
+
     def has_graph(self, role: str) -> bool:
         """Whether the bundle was exported with this graph."""
         return role in self.manifest.graphs

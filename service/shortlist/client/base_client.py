@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from shortlist.core.checks import parse_whole_number
+from shortlist.core.handle import Handle
 from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
 
@@ -24,7 +25,7 @@ MAX_REQUEST_ROWS = 4096
 KEY_VARIABLE = "SHORTLIST_API_KEY"
 
 
-class BaseClient(ABC):
+class BaseClient(Handle, ABC):
     """Where the server is, and how much one request may hold.
 
     A head may switch to dense by the number of rows in a request, so a batch that is split into several requests may be
@@ -66,6 +67,10 @@ class BaseClient(ABC):
             self.open_httpx(headers, {"verify": authorities or True, "proxy": proxy})
         else:
             self.open_sockets(address, headers)
+
+    def __repr__(self) -> str:
+        """As in `Client('http://127.0.0.1:8000')`."""
+        return f"{type(self).__name__}({self.url!r})"
 
     @abstractmethod
     def open_sockets(self, address: Address, headers: Headers) -> None:

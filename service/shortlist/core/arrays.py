@@ -119,12 +119,29 @@ def check_padding(what: str, lengths: IdArray) -> None:
 
 
 def to_numpy(values: Any) -> Array:
-    """Convert a list, numpy array or torch tensor (any device and dtype, with or without gradient) to numpy."""
+    """Convert a list, numpy array or torch tensor (any device and dtype, with or without gradient) to numpy.
+
+    Raises BadInput for a tensor that holds no numbers, or not each of them, and for an array that masks some.
+    """
     if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        if "bfloat16" in str(values.dtype):  # numpy has no such type
-            values = values.float()
+        values = read_tensor(values)
+    elif "bfloat16" in str(getattr(values, "dtype", "")):  # of ml_dtypes, which numpy does not count among numbers
+        values = values.astype(np.float32)
+    if np.ma.is_masked(values):
+        raise BadInput("a masked array holds numbers that do not count: fill it, or leave out its masked rows")
     return np.asarray(values)
+
+
+def read_tensor(tensor: Any) -> Any:
+    """A torch tensor as one on the CPU that numpy takes; raises BadInput where there is none."""
+    try:
+        tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if "bfloat16" in str(tensor.dtype):  # numpy has no such type
+            tensor = tensor.float()
+        return tensor.numpy()
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        kind = f"{tensor.layout}, {tensor.dtype}, on {tensor.device}".replace("torch.", "")
+        raise BadInput(f"a tensor ({kind}) has no numbers that numpy reads: give a dense one, of float32") from error
 
 
 def align(numbers: Array) -> Array:

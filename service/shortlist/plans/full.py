@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import ClassVar
 
 from shortlist.bundle.reader import Bundle
@@ -12,6 +11,7 @@ from shortlist.kernels.dense_rows import CompiledLayer, CompiledRanking, DenseRo
 from shortlist.kernels.row_answers import RowAnswers
 from shortlist.plans.common.base import Plan, chunk_rows, take_best
 from shortlist.plans.common.normalizer import log_sum_exp
+from shortlist.runtime.lazy import Lazy
 from shortlist.runtime.session import Graph
 
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
@@ -26,22 +26,24 @@ class FullPlan(Plan):
         """Open dense.onnx over the mapped weights."""
         del fallback  # it is dense itself
         self.classes, self.dim, self.max_k = bundle.manifest.classes, bundle.manifest.dim, bundle.manifest.max_k
-        self.path, self.device, self.threads = bundle.graph(self.role), device, threads
-        self.single = Graph(self.path, device, threads, prepack=False, fixed=True)
+        self.bundle, self.device, self.threads = bundle, device, threads
+        self.single = Graph(bundle.graph(self.role), device, threads, prepack=False, fixed=True)
+        self.many = Lazy(self.open_many)
         self.ranking = CompiledRanking.open(threads)
         has_layer = self.role == FullPlan.role and device == "cpu"  # for single rows, where it is the faster
         self.layer = CompiledLayer.open(bundle, threads) if has_layer else None
 
-    @cached_property
-    def many(self) -> Graph:
+    def open_many(self) -> Graph:
         """The same graph for several rows on the CPU, opened when they first come: it packs a copy of the weights."""
-        return Graph(self.path, self.device, self.threads, prepack=True) if self.device == "cpu" else self.single
+        if self.device != "cpu":
+            return self.single
+        return Graph(self.bundle.late_graph(self.role), self.device, self.threads, prepack=True)
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
         if len(contexts) == 1 and self.layer is not None:
             return self.layer.score(contexts)
-        graph = self.single if len(contexts) == 1 else self.many  # of one row, mapped weights are read faster
+        graph = self.single if len(contexts) == 1 else self.many()  # of one row, mapped weights are read faster
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import partial
 from math import ceil
 from time import perf_counter
 
 from shortlist.core.moving_average import ClippedAverage
+from shortlist.runtime.lazy import Lazy
 
 MIN_THREAD_SECONDS = 125e-6  # of work for each thread: waking one takes about as long
 CALL_SECONDS_AVERAGE = ClippedAverage(
@@ -26,11 +27,7 @@ class ThreadedRows:
         """threads: including the calling one; the others are started when they are first needed."""
         self.threads = threads
         self.row_seconds = 0.0  # by the latest calls; not known yet, so that the first is made by one thread
-
-    @cached_property
-    def others(self) -> ThreadPoolExecutor:
-        """The other threads; a loop that one thread runs has none to make."""
-        return ThreadPoolExecutor(max(1, self.threads - 1), "rows")
+        self.others = Lazy(partial(ThreadPoolExecutor, max(1, threads - 1), "rows"), is_own=True)
 
     def __call__(self, call: Callable[[int, int], object], rows: int) -> None:
         """Run call(first, last) for rows `first` to `last` - 1 of 0 to `rows` - 1; raises what it raises.
@@ -42,7 +39,7 @@ class ThreadedRows:
             return
         threads = self.count_threads(rows)
         parts = split_rows(rows, ceil(rows / (PARTS_PER_THREAD * threads)) if threads > 1 else rows)
-        others = [self.others.submit(run_parts, call, parts) for _ in range(threads - 1)]
+        others = [self.others().submit(run_parts, call, parts) for _ in range(threads - 1)]
         rows_here, seconds = run_parts(call, parts)
         if rows_here:
             self.note(seconds / rows_here)

@@ -74,7 +74,7 @@ def test_parts_run_at_once():
 
 def test_a_thread_that_is_late_is_not_waited_for():
     rows_pool, over = side_by_side(2, SLOW), threading.Event()
-    busy = rows_pool.others.submit(over.wait, 60)
+    busy = rows_pool.others().submit(over.wait, 60)
     result = np.zeros(16)
     start = time.monotonic()
     rows_pool(lambda first, last: result[first:last].__iadd__(1), result.size)

@@ -6,7 +6,6 @@ Graphs preview all classes, and take one look at every row: with a promise a fur
 from __future__ import annotations
 
 from copy import copy
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from shortlist.kernels.primitives.arrays import Arrays
 from shortlist.plans.common.base import count_scored, write_best
 from shortlist.plans.common.normalizer import limit_by_mean, limit_rest, log_sum_exp
 from shortlist.plans.common.selection import Indices, find_largest, find_nth_largest, mark_best
+from shortlist.runtime.lazy import Lazy
 from shortlist.runtime.session import Graph
 
 FEW_CLASSES = 1 << 12  # their int8 rows take graphs less time than previews do
@@ -31,16 +31,9 @@ class Sessions:
     """fused.onnx, which previews all classes, and rescore.onnx, opened when they are first asked for."""
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
-        self.bundle, self.device, self.threads = bundle, device, threads
-
-    @cached_property
-    def preview(self) -> Graph:
-        """Raises BundleError, as `rescore` does. Previews are small, so their weights are prepacked."""
-        return Graph(self.bundle.graph("fused"), self.device, self.threads, prepack=True)
-
-    @cached_property
-    def rescore(self) -> Graph:
-        return Graph(self.bundle.graph("rescore"), self.device, self.threads)
+        """Previews are small, so their weights are prepacked. Opening either raises BundleError."""
+        self.preview = Lazy(lambda: Graph(bundle.late_graph("fused"), device, threads, prepack=True))
+        self.rescore = Lazy(lambda: Graph(bundle.late_graph("rescore"), device, threads))
 
 
 class GroupedGraphs:
@@ -62,11 +55,11 @@ class GroupedGraphs:
 
     def open(self) -> None:
         """Open both graphs; raises BundleError."""
-        self.sessions.preview, self.sessions.rescore  # noqa: B018 - a graph that does not open is told now
+        self.sessions.preview(), self.sessions.rescore()  # a graph that does not open is told now
 
     def preview(self, contexts: FloatArray) -> Outputs:
         """What `rescore` reads of `contexts` [B, d]."""
-        return self.sessions.preview(context=contexts)
+        return self.sessions.preview()(context=contexts)
 
     def rescore(self, contexts: FloatArray, outputs: Outputs, k: int, full_view: int) -> PlanResult:
         """The k best of each row's candidates; ids -1 where fewer than k are scored exactly.
@@ -78,10 +71,10 @@ class GroupedGraphs:
         for row, positions in enumerate(map(self.choose_candidates, scores, coarse, previews)):
             count = np.array([min(full_view, positions.size)])
             inputs = {"context": contexts[row : row + 1], "full_view": count}
-            ids, logits, whole = self.sessions.rescore(**inputs, positions=positions)
-            self.sessions.rescore.check_ids(ids, self.classes)
+            ids, logits, whole = self.sessions.rescore()(**inputs, positions=positions)
+            self.sessions.rescore().check_ids(ids, self.classes)
             fitted = self.choose_fitted(positions, previews[row])
-            inside = whole if fitted is positions else self.sessions.rescore(**inputs, positions=fitted)[2]
+            inside = whole if fitted is positions else self.sessions.rescore()(**inputs, positions=fitted)[2]
             estimate = self.estimate_normalizer(logits, inside[0], fitted.size, tail[row])
             if fitted is not positions:
                 estimate = self.limit_normalizer(estimate, inside[0], fitted.size, whole[0], positions.size)
