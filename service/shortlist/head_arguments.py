@@ -20,9 +20,9 @@ from shortlist.core.filters import (
     parse_id_lists,
     restrict_to_members,
 )
-from shortlist.core.handle import Handle
 from shortlist.core.results import FloatArray, IdArray, Labels, make_label_array
 from shortlist.errors import BadInput
+from shortlist.runtime.handle import Handle
 
 
 class HeadFacts(Protocol):

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from shortlist.core.checks import parse_whole_number
-from shortlist.core.handle import Handle
 from shortlist.core.units import MICROSECONDS_PER_SECOND
 from shortlist.errors import BadInput
+from shortlist.runtime.handle import Handle
 
 from .messages import Limits
 from .transport.address import Address
