@@ -22,6 +22,8 @@ from .model_settings import (
     CLASSIFIER_MODULES,
     EMBEDDING_MODULES,
     LOGIT_SCALE_SETTINGS,
+    LONE_BIASES,
+    LONE_OUTPUTS,
     OUTPUT_MODULES,
     SOFT_CAP_SETTINGS,
     ends_with,
@@ -37,7 +39,6 @@ CLASSES_WITHOUT_OUTPUT = re.compile(
     r"(Classification|QuestionAnswering|MultipleChoice|NextSentencePrediction|ElectraForPreTraining"
     r"|(?<!LMHead)(?<!MT)(?<!EncoderDecoder)Model)$"
 )
-LONE_BIAS = "decoder.bias"  # a whole name
 ADAPTER_FILE = "adapter_config.json"  # of a folder of peft
 ADAPTER_MODULES = ("base_layer", "original_module", "modules_to_save", "lora_A", "lora_B")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -156,7 +157,8 @@ def find_file(files: Files, name: str, folder: Path) -> Path:
 def find_output_weight(folder: Path, files: Files, config: Any) -> str:
     """The name of the output layer's weight, or of tied embeddings; raises BadInput where it is not clear."""
     refuse_changes(folder, [name for name in files if is_inside(name, OUTPUT_MODULES)])
-    names = [name for name in files if has_module(name, OUTPUT_MODULES)] or find_tied(folder, files, config)
+    outputs = [name for name in files if has_module(name, OUTPUT_MODULES) or name in LONE_OUTPUTS]
+    names = outputs or find_tied(folder, files, config)
     if len(names) != 1:
         problem = f"{len(names)} possible output layers, {join_names(names)}" if names else "no output layer"
         raise BadInput(f"{folder} has {problem}: choose by --tensor among {join_names(names or sort_likely(files))}")
@@ -236,7 +238,7 @@ def find_bias(layer: Layer, files: Files, folder: Path) -> str | None:
             raise BadInput(f"{folder} has {len(nearest)} biases: choose by --bias-tensor among {join_names(nearest)}")
         if nearest:
             return nearest[0]
-    return LONE_BIAS if LONE_BIAS in files else None
+    return next((name for name in LONE_BIASES if name in files), None)
 
 
 def count_shared_words(name: str, other: str) -> int:

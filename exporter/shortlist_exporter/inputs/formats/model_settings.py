@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 # Ends of the names of output weights' modules, and of classifiers'; whole words of names.
-OUTPUT_MODULES = (
-    "lm_head", "embed_out", "proj_out", "output_projection", "lm_loss", "lm_head.decoder", "predictions.decoder",
-)  # fmt: skip
+OUTPUT_MODULES = ("lm_head", "embed_out", "decoder.output_projection", "lm_head.decoder", "predictions.decoder")
+LONE_OUTPUTS = ("proj_out.weight", "output_projection.weight", "lm_loss.weight")  # whole names: parts have such, too
 CLASSIFIER_MODULES = ("classifier", "classifier.out_proj", "classification_head.out_proj", "score", "qa_outputs")
 EMBEDDING_MODULES = (
     "embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in", "embeddings", "embedding", "shared",
@@ -16,8 +15,8 @@ EMBEDDING_MODULES = (
 BIAS_NAMES = (  # ends of names, the likeliest first
     "lm_head.bias", "embed_out.bias", "final_logits_bias", "predictions.bias", "vocab_projector.bias",
     "generator_lm_head.bias", "pred_layer.proj.bias", "lm_head.decoder.bias", "predictions.decoder.bias",
-    "proj_out.bias",
 )  # fmt: skip
+LONE_BIASES = ("decoder.bias", "proj_out.bias")  # whole names
 # Some multiply the logits, some divide.
 LOGIT_SCALE_SETTINGS = ("logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
 SOFT_CAP_SETTINGS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")

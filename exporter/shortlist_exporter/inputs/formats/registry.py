@@ -53,7 +53,7 @@ def refuse_settings_beside(path: Path, weight_name: str) -> None:
     settings = path.parent / "config.json"
     text = settings.read_text("utf-8", "replace") if settings.is_file() else ""
     for name in LOGIT_SCALE_SETTINGS + SOFT_CAP_SETTINGS:
-        value = re.search(rf'"{name}"\s*:\s*([0-9.eE+-]+)', text)
+        value = re.search(rf'"{name}"\s*:\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)', text)
         if value and float(value[1]) not in (0, 1):
             raise BadInput(
                 f"{settings} has {name} {value[1]}, which {path} lacks: give the folder {path.parent}, with --tensor "

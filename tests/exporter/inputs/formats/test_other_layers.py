@@ -76,6 +76,13 @@ def test_an_output_of_its_own_where_the_settings_say_that_it_is_tied(tmp_path):
     np.testing.assert_array_equal(load_dense(tmp_path).weight, own["cls.predictions.decoder.weight"].numpy())
 
 
+def test_a_projection_of_another_part_is_no_output_layer(tmp_path):
+    model = save_model(tmp_path, tie_word_embeddings=True)
+    path = tmp_path / "model.safetensors"
+    save_file(load_file(path) | {"visual.proj_out.weight": torch.ones(5, 16)}, path)
+    np.testing.assert_array_equal(load_dense(tmp_path).weight, model.get_input_embeddings().weight.detach().numpy())
+
+
 @pytest.mark.parametrize("load", [load_dense, load_model])
 def test_an_adapter_in_the_folder_of_its_model(tmp_path, load):
     save_model(tmp_path)
