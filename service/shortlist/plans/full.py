@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from shortlist.bundle.reader import Bundle
@@ -17,6 +18,11 @@ from shortlist.runtime.session import Graph
 DENSE_CHUNK_BYTES = 32 << 20  # a matrix product gains from rows more than from cached logits
 
 
+def open_packed(bundle: Bundle, role: str, threads: int) -> Graph:
+    """The graph for several rows on the CPU, opened when they first come: it packs a copy of the weights."""
+    return Graph(bundle.late_graph(role), "cpu", threads, prepack=True)
+
+
 class FullPlan(Plan):
     """The dense layer: dense.onnx, `context` [B, d] -> `logits` [B, V]; or another graph like it, by its role."""
 
@@ -26,24 +32,19 @@ class FullPlan(Plan):
         """Open dense.onnx over the mapped weights."""
         del fallback  # it is dense itself
         self.classes, self.dim, self.max_k = bundle.manifest.classes, bundle.manifest.dim, bundle.manifest.max_k
-        self.bundle, self.device, self.threads = bundle, device, threads
+        self.device, self.threads = device, threads
         self.single = Graph(bundle.graph(self.role), device, threads, prepack=False, fixed=True)
-        self.many = Lazy(self.open_many)
+        self.many = Lazy(partial(open_packed, bundle, self.role, threads))
         self.ranking = CompiledRanking.open(threads)
         has_layer = self.role == FullPlan.role and device == "cpu"  # for single rows, where it is the faster
         self.layer = CompiledLayer.open(bundle, threads) if has_layer else None
-
-    def open_many(self) -> Graph:
-        """The same graph for several rows on the CPU, opened when they first come: it packs a copy of the weights."""
-        if self.device != "cpu":
-            return self.single
-        return Graph(self.bundle.late_graph(self.role), self.device, self.threads, prepack=True)
 
     def logits(self, contexts: FloatArray) -> FloatArray:
         """[B, d] -> [B, V] float32, logit scale and soft-cap applied, padded classes -inf."""
         if len(contexts) == 1 and self.layer is not None:
             return self.layer.score(contexts)
-        graph = self.single if len(contexts) == 1 else self.many()  # of one row, mapped weights are read faster
+        is_few = len(contexts) == 1 or self.device != "cpu"  # of one row, mapped weights are read faster
+        graph = self.single if is_few else self.many()
         logits: FloatArray = graph(context=contexts)[0]
         return logits
 

@@ -92,7 +92,7 @@ def test_more_classes_than_loops_search_are_proved(tmp_path, monkeypatch):
         exact = [head.topk(row[None], 100, exact=True, **lists).ids for row in rows]
         np.testing.assert_array_equal(top.ids, np.concatenate(exact))
         np.testing.assert_array_equal(top.risk, 0)
-    assert "preview" not in vars(head.plan.graphs.sessions), "opened, though nothing needs it"
+    assert head.plan.graphs.sessions.preview.value is None, "opened, though nothing needs it"
 
 
 def test_lists_are_applied_before_the_best_are_taken(grouped_head, grouped_dense):
