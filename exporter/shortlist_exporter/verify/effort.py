@@ -133,8 +133,8 @@ def find_likeliest(inputs: DoubleArray, missed: DoubleArray) -> DoubleArray:
         shares = np.exp(-np.logaddexp(0, -odds))
         slope = inputs.T @ (shares - missed) + 2 * RIDGE * weights
         curvature = (inputs.T * (shares * (1 - shares))) @ inputs + 2 * RIDGE * np.eye(len(weights))
-        step = np.linalg.solve(curvature, slope)
-        while measure_loss(inputs, missed, weights - step) > measure_loss(inputs, missed, weights) + LEAST_GAIN:
+        step, most = np.linalg.solve(curvature, slope), measure_loss(inputs, missed, weights) + LEAST_GAIN
+        while measure_loss(inputs, missed, weights - step) > most:
             step /= 2
         weights = weights - step
         if np.abs(step).max() < LEAST_STEP:

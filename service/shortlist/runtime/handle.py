@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self, SupportsIndex
+from typing import NoReturn, Self, SupportsIndex
 
 from shortlist.errors import BadInput
 
@@ -19,7 +19,3 @@ class Handle:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Called to pickle it or to copy it deeply; raises BadInput."""
         raise BadInput(f"{self!r} cannot be pickled or copied deeply: open another one in each process")
-
-    def __deepcopy__(self, memo: Any) -> NoReturn:
-        """Raises BadInput."""
-        self.__reduce_ex__(4)

@@ -20,7 +20,7 @@ Ids = npt.NDArray[np.int64]
 WEIGHT, BIAS = "weight", "bias"
 KERNEL = "kernel"  # the last word of a weight's name in Flax and Keras, which keep it as [d, V]
 PARTS = re.compile(r"(^|[./])(parametrizations[./].*|weight_(v|g|orig|mask))$")  # names of what a weight is made of
-ADAPTERS = re.compile(r"(base_layer|lora_A|lora_B)\.")  # a part of names of peft
+ADAPTER_MODULES = ("base_layer", "original_module", "modules_to_save", "lora_A", "lora_B")  # of peft
 FLOAT_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 # Beside weights of these types their scales may be the only matrix of floats.
 QUANTISED_TYPES = (torch.int8, torch.uint8, torch.int32, torch.uint32)
@@ -197,7 +197,8 @@ def refuse_part_of_weight(file: Tensors, name: str) -> None:
         )
     module = name.removesuffix(WEIGHT).removesuffix("base_layer.")
     for other in file.tensors if module else ():
-        if other.startswith(module) and ADAPTERS.match(other.removeprefix(module)) and other != name:
+        is_part = other.startswith(module) and other.removeprefix(module).split(".")[0] in ADAPTER_MODULES
+        if is_part and other != name:
             raise BadInput(
                 f"{file.path} holds {other}, which an adapter adds to {name}: merge it into the model by peft's "
                 "merge_and_unload() first, and save again"

@@ -16,7 +16,7 @@ from shortlist.core.extras import require
 from shortlist.errors import BadInput, NotFound
 
 from . import tensor_file, torch_file
-from .base import BIAS, WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
+from .base import ADAPTER_MODULES, BIAS, WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids
 from .model_settings import (
     BIAS_NAMES,
     CLASSIFIER_MODULES,
@@ -40,10 +40,9 @@ CLASSES_WITHOUT_OUTPUT = re.compile(
     r"|(?<!LMHead)(?<!MT)(?<!EncoderDecoder)Model)$"
 )
 ADAPTER_FILE = "adapter_config.json"  # of a folder of peft
-ADAPTER_MODULES = ("base_layer", "original_module", "modules_to_save", "lora_A", "lora_B")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+SCALES_BEFORE_LAYER = ("minicpm3",)  # families whose scale is of the context, before the layer
 # `logits_scaling` divides, but for this family; every other scale multiplies.
-SCALES_BEFORE_LAYER = ("minicpm3",)  # these scale the context, before the layer
 DIVIDING_SETTING, MULTIPLYING_FAMILY = "logits_scaling", "hyperclovax"
 
 Files = Mapping[str, Path]

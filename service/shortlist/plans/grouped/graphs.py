@@ -55,7 +55,8 @@ class GroupedGraphs:
 
     def open(self) -> None:
         """Open both graphs; raises BundleError."""
-        self.sessions.preview(), self.sessions.rescore()  # a graph that does not open is told now
+        self.sessions.preview()
+        self.sessions.rescore()
 
     def preview(self, contexts: FloatArray) -> Outputs:
         """What `rescore` reads of `contexts` [B, d]."""
@@ -66,15 +67,15 @@ class GroupedGraphs:
 
         full_view: how many of the candidates are scored exactly, if there are so many.
         """
-        result = empty_result(len(contexts), k)
+        result, rescore = empty_result(len(contexts), k), self.sessions.rescore()
         scores, tail, coarse, previews = outputs
         for row, positions in enumerate(map(self.choose_candidates, scores, coarse, previews)):
             count = np.array([min(full_view, positions.size)])
             inputs = {"context": contexts[row : row + 1], "full_view": count}
-            ids, logits, whole = self.sessions.rescore()(**inputs, positions=positions)
-            self.sessions.rescore().check_ids(ids, self.classes)
+            ids, logits, whole = rescore(**inputs, positions=positions)
+            rescore.check_ids(ids, self.classes)
             fitted = self.choose_fitted(positions, previews[row])
-            inside = whole if fitted is positions else self.sessions.rescore()(**inputs, positions=fitted)[2]
+            inside = whole if fitted is positions else rescore(**inputs, positions=fitted)[2]
             estimate = self.estimate_normalizer(logits, inside[0], fitted.size, tail[row])
             if fitted is not positions:
                 estimate = self.limit_normalizer(estimate, inside[0], fitted.size, whole[0], positions.size)
