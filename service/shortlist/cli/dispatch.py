@@ -87,19 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     fill_standard_streams()
     name, rest = parse_command(sys.argv[1:] if argv is None else argv)
-    module_name, description = COMMANDS[name]
-    handle_sigterm()
+    signals = handle_stop_signals()
     try:
-        module = require(module_name)
-        parser = Parser(
-            prog=f"shortlist {name}",
-            description=module.__doc__ or description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.configure(parser)
-        code = int(module.run(parser.parse_args(rest)))
-        sys.stdout.flush()
-        return code
+        return run_command(name, rest)
     except ShortlistError as error:
         print(f"shortlist {name}: {error}", file=sys.stderr)
     except BrokenPipeError:
@@ -107,11 +97,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"shortlist {name}: {describe_os_error(error)}", file=sys.stderr)
     except KeyboardInterrupt as stop:
-        print(f"shortlist {name}: stopped", file=sys.stderr)
-        release_stdout()
-        return end_by_signal(*stop.args)
+        return end_by_signal(name, *stop.args)
+    except Exception:
+        if not signals:
+            raise
+        return end_by_signal(name, signals[-1])  # compiled code raised an error of its own in place of the interrupt
     release_stdout()
     return 1
+
+
+def run_command(name: str, rest: Sequence[str]) -> int:
+    """Import the command's module, parse its arguments and run it; returns its exit code."""
+    module_name, description = COMMANDS[name]
+    module = require(module_name)
+    parser = Parser(
+        prog=f"shortlist {name}",
+        description=module.__doc__ or description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.configure(parser)
+    code = int(module.run(parser.parse_args(rest)))
+    sys.stdout.flush()
+    return code
 
 
 def fill_standard_streams() -> None:
@@ -125,25 +132,32 @@ def fill_standard_streams() -> None:
     sys.stdout, sys.stderr = (stream or os.fdopen(number, "w") for number, stream in ((1, sys.stdout), (2, sys.stderr)))
 
 
-def handle_sigterm() -> None:
+def handle_stop_signals() -> list[int]:
     """Let SIGTERM, by which a scheduler ends a job, do as Ctrl-C does: a command that is stopped leaves nothing behind.
 
-    `serve` handles it in its own way once it listens.
+    Returns the list to which the numbers of the signals that come are added. Ctrl-C stays ignored where it was, as in
+    the background of a shell. `serve` handles both in its own way once it listens.
     """
+    numbers: list[int] = []
+
+    def interrupt(number: int, _: object) -> NoReturn:
+        numbers.append(number)
+        raise KeyboardInterrupt(number)
+
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, interrupt)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
+    return numbers
 
 
-def interrupt(number: int, _: object) -> NoReturn:
-    """Stop what runs, as Ctrl-C does; the exception says which signal asked for it."""
-    raise KeyboardInterrupt(number)
-
-
-def end_by_signal(number: int = signal.SIGINT) -> int:
-    """End the process by the signal that stopped it, so that shells and service managers see who ended it.
+def end_by_signal(name: str, number: int = signal.SIGINT) -> int:
+    """Say that the command was stopped, and end the process by the signal, so that its parent sees who ended it.
 
     Returns the exit code that stands for it where the signal does nothing, as in the first process of a container.
     """
+    print(f"shortlist {name}: stopped", file=sys.stderr)
+    release_stdout()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     return SIGNAL_EXIT_CODE + number

@@ -1,6 +1,7 @@
 """The command line as typed."""
 
 import shlex
+import signal
 import subprocess
 import sys
 
@@ -184,6 +185,25 @@ def test_a_file_that_may_not_be_read(monkeypatch, capsys):
     monkeypatch.setattr("shortlist.cli.check.open_bundle", refuse)
     assert main(["check", "lm/1"]) == 1
     assert capsys.readouterr().err.startswith("shortlist check: x.npy cannot be used (Permission denied)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_that_compiled_code_turns_into_an_error_is_a_stop(number):
+    """numpy's comparison of structured arrays, for one, raised a TypeError in place of KeyboardInterrupt."""
+    code = (
+        "import signal, sys\n"
+        "import shortlist.cli.check\n"
+        "from shortlist.cli.dispatch import main\n"
+        "def stop(*_):\n"
+        "    try:\n"
+        f"        signal.raise_signal({int(number)})\n"
+        "    except KeyboardInterrupt:\n"
+        "        raise TypeError from None\n"
+        "shortlist.cli.check.run = stop\n"
+        "sys.exit(main(['check', 'lm/1']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-number, "shortlist check: stopped\n")
 
 
 def test_importing_shortlist_stays_light():

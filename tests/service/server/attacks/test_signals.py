@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 
 from tests.support.layers import CLASSES, RunningServer
@@ -24,6 +25,7 @@ from .wire import (
     request,
     statuses,
     topk_body,
+    wait_until,
 )
 
 pytestmark = pytest.mark.slow
@@ -70,10 +72,9 @@ def test_a_server_without_standard_streams_ends_as_others_do(small_repository, t
     path = tmp_path / "s.sock"
     words = [sys.executable, "-m", "shortlist", "serve", small_repository, "--unix-socket", path, "--no-tcp"]
     process = subprocess.Popen(["sh", "-c", f"exec {shlex.join(map(str, words))} >&- 2>&-"])
-    for _ in range(600):
-        if path.exists():
-            break
-        time.sleep(0.1)
+    wait_until(path.exists)
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+        assert client.get("http://localhost/healthz", timeout=60).status_code == 200, "from then on it handles signals"
     process.terminate()
     assert process.wait(timeout=DRAIN_SECONDS) == 0
 
