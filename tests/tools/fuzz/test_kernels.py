@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ def has_sanitizers(folder: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def check_no_difference(kind: Kind, folder: Path, seeds: int) -> None:
-    command = [*build_command(kind, folder), "1", str(seeds)]
+def check_no_difference(kind: Kind, folder: Path, seeds: int, *flags: str) -> None:
+    """flags: more of them; as `-O0`, since the library's own take longer to build than a hundred seeds to run."""
+    command = [*build_command(replace(kind, flags=(*kind.flags, *flags)), folder), "1", str(seeds)]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (0, f"{seeds} seeds: no difference\n", "")
 
@@ -30,7 +32,7 @@ def check_no_difference(kind: Kind, folder: Path, seeds: int) -> None:
 def test_targets_agree_on_odd_shapes_under_sanitizers(tmp_path):
     if not has_sanitizers(tmp_path):
         pytest.skip("this compiler has no sanitizers")
-    check_no_difference(make_kind("here"), tmp_path, 300)
+    check_no_difference(make_kind("here"), tmp_path, 100, "-O0")
 
 
 def test_avx_vnni_agrees_where_its_instruction_is_emulated(tmp_path):
@@ -47,4 +49,13 @@ def test_neon_agrees_under_qemu(tmp_path):
     kind = make_kind("neon")
     if tool := find_missing_tool(kind):
         pytest.skip(f"there is no {tool}: install qemu-user and gcc-aarch64-linux-gnu")
-    check_no_difference(kind, tmp_path, 100)
+    check_no_difference(kind, tmp_path, 60, "-O1")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["here", "neon"])
+def test_targets_agree_as_they_ship(tmp_path, name):
+    kind = make_kind(name)
+    if find_missing_tool(kind) or not (name == "neon" or has_sanitizers(tmp_path)):
+        pytest.skip("this system has no sanitizers, or no emulator: the tests above say which")
+    check_no_difference(kind, tmp_path, 1000)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,6 +24,7 @@ from .link import State
 from .views.metrics import Families, keep_counts, parse_families
 from .worker import run_worker
 
+GROUP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # that may be sent to every process of a server
 ANSWER_SECONDS = 3.0  # for what takes no time; one that does not answer by then is left out
 
 Handle = Callable[["Member", str, Any], Awaitable[Any]]
@@ -143,3 +146,13 @@ async def start_member(
     member = Member(number, process, Passage(passage), joins_at_once=joins_at_once)
     member.channel = await Channel.open(control, lambda name, value: handle(member, name, value))
     return member
+
+
+def start_fork_server() -> None:
+    """Start what processes are forked from: signals to all must not end it, or all would seem to have ended."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in GROUP_SIGNALS}  # which it inherits
+    try:
+        forkserver.ensure_running()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -19,7 +19,6 @@ import signal
 import socket
 import time
 from functools import partial
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +32,11 @@ from .changes import Changes, ask_all
 from .connections import Acceptor
 from .exchange import Request
 from .link import State
-from .member import Member, make_member_settings, start_member
+from .member import Member, make_member_settings, start_fork_server, start_member
 from .tasks import Tasks
 from .views.metrics import Families, Family, keep_places, list_places, merge_families, render_families
 
 PRELOADED_MODULES = ["shortlist.fleet.processes.worker"]
-GROUP_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)  # that may be sent to every process of a server
 SHORT_LIFE_SECONDS = 10.0  # a process that ended sooner is not replaced at once
 MAX_REST_SECONDS = 30.0  # before a process is replaced that always ends soon
 EXTRA_SECONDS = 5.0  # beyond the drain's, before processes are killed
@@ -195,13 +193,19 @@ class Supervisor:
         loop.add_signal_handler(signal.SIGUSR1, ignore_signal)
 
     def drain(self) -> None:
-        """Have all processes drain; they go on taking connections for the drain delay."""
+        """Have all processes say that the end comes; they go on taking connections for the drain delay."""
         if not self.stopping:
             for member in self.members:
                 member.leaving = False  # a signal to all processes may have reached them first
             delay = self.settings.drain_delay
-            asyncio.get_running_loop().call_later(delay, self.acceptor.stop)
-            self.stop("drain", delay + self.settings.drain_seconds + EXTRA_SECONDS)
+            asyncio.get_running_loop().call_later(delay, self.finish, list(self.members))
+            self.stop("unready", delay + self.settings.drain_seconds + EXTRA_SECONDS)
+
+    def finish(self, members: list[Member]) -> None:
+        """Accept nothing more, and then have processes finish: each takes what was passed on to it before."""
+        self.acceptor.stop()
+        for member in members:
+            member.tell("stop")
 
     def interrupt(self) -> None:
         """Have all processes stop at once, at the second Ctrl-C without waiting for anything."""
@@ -279,16 +283,6 @@ class Supervisor:
 def lengthen_rest(seconds: float) -> float:
     """The seconds to rest after a rest that was too short."""
     return min(max(1.0, 2 * seconds), MAX_REST_SECONDS)
-
-
-def start_fork_server() -> None:
-    """Start what processes are forked from: signals to all must not end it, or all would seem to have ended."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in GROUP_SIGNALS}  # which it inherits
-    try:
-        forkserver.ensure_running()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def describe_processes(ready: int, replacements: int) -> Families:

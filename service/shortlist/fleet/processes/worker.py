@@ -102,7 +102,8 @@ class Worker(Server):
             "reload": self.reload_all,
             "look": self.look,
             "roll_back": self.roll_back,
-            "drain": self.drain_soon,
+            "unready": self.be_unready_soon,
+            "stop": self.stop_soon,
             "interrupt": self.interrupt_soon,
         }
 
@@ -191,8 +192,11 @@ class Worker(Server):
         if model is not None and model.state == "ready" and digest_signature(model.folder) == signature:
             await self.service.changes.roll_back(model, reason)
 
-    async def drain_soon(self, _: None) -> None:
-        self.drain()
+    async def be_unready_soon(self, _: None) -> None:
+        self.be_unready()
+
+    async def stop_soon(self, _: None) -> None:
+        self.stop()
 
     async def interrupt_soon(self, _: None) -> None:
         self.interrupt()

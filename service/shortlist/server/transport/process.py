@@ -183,12 +183,16 @@ class Server(UvicornServer):
 
     def drain(self) -> None:
         """No longer ready; keep accepting for the drain delay, so that a load balancer can look away."""
+        self.be_unready()
+        asyncio.get_running_loop().call_later(self.service.settings.drain_delay, self.stop)
+
+    def be_unready(self) -> None:
+        """Say on /readyz and in the log that the end comes, and load nothing more."""
         times = self.service.settings.drain_delay, self.service.settings.drain_seconds
         if not self.service.draining:
             log.info("told to end: requests are accepted for %g s more, and answered within %g s after that", *times)
         self.service.draining = True
         self.service.stop_loading()
-        asyncio.get_running_loop().call_later(times[0], self.stop)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, let open connections say what they still want, then finish."""
