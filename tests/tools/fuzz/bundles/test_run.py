@@ -21,9 +21,9 @@ def samples(tmp_path_factory):
 
 
 def test_bundles_that_lie_are_refused_or_answer_as_they_should(samples):
-    report = run.run(400, seed=7, samples=samples)
+    report = run.run(240, seed=7, samples=samples)
     assert report.failures == []
-    assert sum(report.outcomes.values()) == 400
+    assert sum(report.outcomes.values()) == 240
     assert min(report.outcomes["refused"], report.outcomes["harmless"], report.outcomes["failed its canary"]) > 20
 
 
