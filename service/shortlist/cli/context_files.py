@@ -29,23 +29,9 @@ TARGETS_FORMAT = "an npy file of [n] whole numbers, or a safetensors file with a
 
 
 def read_contexts(path: Path) -> Array:
-    """Read contexts [n, d] float32 or float16, all at once; raises NotFound, BadInput."""
-    if not path.is_file():
-        raise NotFound(f"there is no file {path}")
-    try:
-        contexts = np.load(path, allow_pickle=False) if path.suffix == ".npy" else read_safetensors_contexts(path)
-    except (SafetensorError, ValueError, TypeError, EOFError) as error:
-        raise BadInput(f"{path} cannot be read: give {CONTEXTS_FORMAT}") from error
-    return to_float_array(f"contexts of {path}", contexts)
-
-
-def read_safetensors_contexts(path: Path) -> Array:
-    """Read the tensor `contexts`; bfloat16, which numpy lacks, becomes float32. Raises ValueError, SafetensorError."""
-    for name, tensor in safetensors.deserialize(path.read_bytes()):  # type: ignore[no-untyped-call]
-        if name == "contexts" and tensor["dtype"] in SAFETENSORS_DTYPES:
-            numbers: Array = np.frombuffer(tensor["data"], SAFETENSORS_DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-            return widen_bfloat16(numbers) if tensor["dtype"] == "BF16" else numbers
-    raise ValueError("no tensor 'contexts' of floats")
+    """Contexts [n, d] float32 or float16, mapped as far as the file holds them so; raises NotFound, BadInput."""
+    contexts = open_contexts(path)
+    return contexts.read_rows(0, contexts.count)
 
 
 def read_targets(path: Path) -> Array | None:

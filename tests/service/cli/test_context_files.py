@@ -1,9 +1,11 @@
 """Contexts and targets from npy and safetensors files."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from shortlist.cli.context_files import read_targets
+from shortlist.cli.context_files import read_contexts, read_targets
 from shortlist.errors import BadInput, NotFound
 
 TARGETS = np.random.default_rng(2).integers(0, 300, 150)
@@ -22,3 +24,15 @@ def test_targets_of_files(tmp_path):
             read_targets(tmp_path / name)
     with pytest.raises(NotFound):
         read_targets(tmp_path / "absent.npy")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_large_file_is_mapped_and_not_copied(tmp_path, dtype):
+    rows = np.ones((1 << 16, 64), dtype)
+    save_file({"contexts": rows}, tmp_path / "x.safetensors")
+    tracemalloc.start()
+    contexts = read_contexts(tmp_path / "x.safetensors")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows.nbytes / 8
+    assert np.array_equal(contexts, rows)
