@@ -25,6 +25,7 @@ from shortlist.head import Head, load
 from .arguments import add_device, add_threads, parse_depths, parse_natural_int, parse_positive_int
 from .context_files import TARGETS_FORMAT, read_contexts, read_kinds, read_targets
 from .figures import Line, format_line, format_share, format_summary
+from .result_files import check_out
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure a head, print its figures; returns 1 if it breaks its promise and --strict is set, else 0."""
-    check_out(args.out)
+    if args.out is not None:
+        check_folder(args.out)  # before any work
+        check_out(args.out, args.contexts, args.targets)
     contexts, targets = read_contexts(args.contexts), load_targets(args)
     head = load(args.bundle, device=args.device, threads=args.threads)
     progress = show_progress if sys.stderr.isatty() else None
@@ -86,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.strict and result.warning is not None else 0
 
 
-def check_out(out: Path | None) -> None:
-    """Raise BadInput, before any work, if there is no folder that `out` could be written to."""
-    if out is not None and not out.parent.is_dir():
+def check_folder(out: Path) -> None:
+    """Raise BadInput if there is no folder that `out` could be written to."""
+    if not out.parent.is_dir():
         raise BadInput(f"{out} cannot be written: there is no folder {out.parent}")
 
 

@@ -1,7 +1,8 @@
 """The top k classes of the contexts in a file.
 
-The file is read, searched and written part by part, so millions of rows need no more memory than thousands. It counts
-as one request: from as many rows on as the bundle's dense_crossover says, the dense layer answers all of them.
+With --out the file is read, searched and written part by part, so millions of rows need no more memory than thousands;
+--json holds all answers, about 1 KB a row, until it prints them. The file counts as one request: from as many rows on
+as the bundle's dense_crossover says, the dense layer answers all of them.
 
 shortlist query repo/lm/1 --contexts x.npy -k 5
 """
@@ -14,19 +15,20 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from shortlist.core.filters import ClassFilter
-from shortlist.core.results import NO_CLASS, TopK
+from shortlist.core.results import NO_CLASS, FloatArray, TopK
 from shortlist.errors import BadInput
 from shortlist.head import Head, load
 from shortlist.plans.common.normalizer import make_topk
 
 from .arguments import add_device, add_threads
 from .context_files import ContextFile, open_contexts
-from .result_files import ArrayFile, check_suffix
+from .result_files import ArrayFile, check_out, check_suffix
 
 PRINTED_ROWS = 20  # --json and --out take all rows
 PART_ROWS = 4_096  # searched at a time
@@ -51,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Search all rows, print or write the results; returns 0."""
     if args.out is not None:
         check_suffix(args.out)  # before the rows are searched, which may take hours
+        check_out(args.out, args.contexts)
     head, contexts = load(args.bundle, device=args.device, threads=args.threads), open_contexts(args.contexts)
     rows = contexts.count if args.out is not None or args.json else min(contexts.count, PRINTED_ROWS)
     parts = search_parts(head, contexts, args, rows)
@@ -75,14 +78,34 @@ def search_parts(head: Head, contexts: ContextFile, args: argparse.Namespace, ro
         raise BadInput(f"contexts of {contexts.path} have d = {contexts.dim} but {name} takes d = {dim}")
     head.check_k(args.k)
     plan, normalizer = head.choose_plan(contexts.count, args.k, args.exact)
+    for _ in read_parts(head, contexts, rows):
+        pass  # what is not finite is refused before hours of search
     progress = ProgressLine(rows)
-    for start in range(0, max(rows, 1), PART_ROWS):
-        part = contexts.read_rows(start, min(start + PART_ROWS, rows))
-        try:
-            yield make_topk(head.run(plan, head.check_contexts(part), args.k, ClassFilter()), normalizer)
-        except BadInput as error:
-            raise BadInput(f"{contexts.path}, counted from row {start}: {error}") from None
+    for start, part in read_parts(head, contexts, rows):
+        with name_rows(contexts.path, start):
+            top = make_topk(head.run(plan, part, args.k, ClassFilter()), normalizer)
+        yield top
         progress.show(start + len(part))
+
+
+def read_parts(head: Head, contexts: ContextFile, rows: int) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the first `rows` contexts, `PART_ROWS` at a time, each part with the number of its first row.
+
+    The first part is there even if it has no rows. Raises BadInput naming file and row.
+    """
+    for start in range(0, max(rows, 1), PART_ROWS):
+        with name_rows(contexts.path, start):
+            part = head.check_contexts(contexts.read_rows(start, min(start + PART_ROWS, rows)))
+        yield start, part
+
+
+@contextmanager
+def name_rows(path: Path, start: int) -> Iterator[None]:
+    """Let a BadInput about rows of a part say of which file they are, and from which row on they are counted."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{path}, counted from row {start}: {error}") from None
 
 
 def write_parts(parts: Iterator[TopK], out: Path, rows: int, k: int) -> Iterator[TopK]:

@@ -21,6 +21,8 @@ from shortlist.errors import BadInput, ShortlistError
 SAFETENSORS_NAMES = {"<i8": "I64", "<i4": "I32", "<f4": "F32", "<f2": "F16"}  # of numpy's dtypes
 COPY_BYTES = 1 << 20  # copied at a time
 RECORD_ROWS = 65_536  # rows of an npy written at a time
+COPIES = 2  # of each row on the disk, once the file is put together
+MEGABYTE = 1e6
 
 
 class ArrayFile:
@@ -34,6 +36,7 @@ class ArrayFile:
         """columns: dtype and shape of one row, by name. Raises BadInput, ShortlistError where the disk refuses."""
         check_suffix(path)
         self.path = path
+        check_room(path, COPIES * rows * sum(np.dtype((dtype, shape)).itemsize for dtype, shape in columns.values()))
         with name_write_errors(path):
             self.columns = {
                 name: Column(dtype, (rows, *shape), TemporaryFile(dir=path.parent))  # noqa: SIM115  # see __exit__
@@ -88,6 +91,23 @@ def check_suffix(path: Path) -> None:
     """Raise BadInput if the name's suffix is not that of a format that can be written."""
     if path.suffix not in WRITERS:
         raise BadInput(f"{path} must end in {', '.join(WRITERS)}")
+
+
+def check_out(path: Path, *inputs: Path | None) -> None:
+    """Raise BadInput if a file at `path` would take the place of a folder, or of one of the files that are read."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: give a file")
+    if path.exists() and any(each is not None and each.exists() and path.samefile(each) for each in inputs):
+        raise BadInput(f"{path} is read, and what is written would replace it: give another file")
+
+
+def check_room(path: Path, nbytes: int) -> None:
+    """Raise ShortlistError if the disk that holds `path` has fewer bytes free than `nbytes`."""
+    with name_write_errors(path):
+        free = shutil.disk_usage(path.parent).free
+    if free < nbytes:
+        sizes = f"{nbytes / MEGABYTE:,.0f} MB of disk while it is written, but {free / MEGABYTE:,.0f} MB are free"
+        raise ShortlistError(f"{path} takes {sizes}: make room, or write to another disk")
 
 
 @contextmanager

@@ -119,6 +119,9 @@ def test_it_refuses_in_one_line(narrow_head, files):
     assert "for 400 contexts" in expect_refusal("--contexts", files.far, "--targets", files.y)
     assert "'-1' is not a whole number from 0" in expect_refusal("--contexts", files.x, "--seed", -1, code=2)
     assert "no folder" in expect_refusal("--contexts", files.x, "--out", files.folder / "none" / "x.json")
+    assert "is read, and" in expect_refusal("--contexts", files.x, "--out", files.x)
+    assert "is read, and" in expect_refusal("--contexts", files.x, "--targets", files.y, "--out", files.y)
+    assert "is a folder" in expect_refusal("--contexts", files.x, "--out", files.folder)
 
 
 def test_it_helps():

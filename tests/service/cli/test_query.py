@@ -134,9 +134,25 @@ def test_a_row_that_is_not_finite_is_refused_and_leaves_nothing(bundle, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
 
 
+@pytest.mark.usefixtures("small_parts")
+def test_a_row_that_is_not_finite_is_refused_before_any_row_is_searched(bundle, tmp_path, monkeypatch):
+    monkeypatch.setattr(shortlist.head.Head, "run", lambda *_: pytest.fail("searched"))
+    rows = ROWS.copy()
+    rows[-1, 0] = np.inf
+    with pytest.raises(BadInput, match="counted from row 20: contexts row 2 holds NaN or infinity"):
+        query.run(arguments(bundle, save(tmp_path / "x.npy", rows), tmp_path / "out.npz"))
+
+
 def test_wrong_arguments_are_refused_before_any_row_is_searched(bundle, tmp_path, monkeypatch):
     monkeypatch.setattr(shortlist.head.Head, "run", lambda *_: pytest.fail("searched"))
     contexts = save(tmp_path / "x.npy")
+    before = contexts.read_bytes()
+    with pytest.raises(BadInput, match=r"x\.npy is read, and what is written would replace it"):
+        query.run(arguments(bundle, contexts, tmp_path / "." / "x.npy"))
+    assert contexts.read_bytes() == before
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(BadInput, match=r"folder\.npz is a folder"):
+        query.run(arguments(bundle, contexts, tmp_path / "folder.npz"))
     with pytest.raises(BadInput, match=r"x\.txt must end in \.npz, \.npy, \.safetensors"):
         query.run(arguments(bundle, contexts, tmp_path / "x.txt"))
     with pytest.raises(BadInput, match="k is 0"):
@@ -161,6 +177,13 @@ def test_a_disk_that_fills_leaves_the_earlier_file(tmp_path, monkeypatch):
 
 def full_disk(*_):
     raise OSError(28, "No space left on device")
+
+
+def test_a_disk_without_room_for_rows_and_file_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: Namespace(free=47_999_000_000))
+    with pytest.raises(ShortlistError, match=r"out\.npz takes 48,000 MB of disk while it is written, but 47,999 MB"):
+        ArrayFile(tmp_path / "out.npz", 10**9, {"ids": (np.dtype("<i8"), (3,))})
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("small_parts")
