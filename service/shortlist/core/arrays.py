@@ -157,7 +157,7 @@ def to_list(row: Any) -> Any:
 def to_float_array(what: str, values: Any) -> Array:
     """Convert context vectors of any kind to [B, d] float32, or float16 if they are that; raises BadInput.
 
-    An empty list becomes [0, 0]: no rows, of whatever width is wanted.
+    An empty list becomes [0, 0]: no rows, of whatever width is wanted. A table's column of vectors is the list of them.
     """
     if type(values) is np.ndarray and values.dtype is FLOAT32 and values.ndim == 2 and values.flags.c_contiguous:
         return align(values)
@@ -165,11 +165,13 @@ def to_float_array(what: str, values: Any) -> Array:
         rows = to_numpy(values)
     except (TypeError, ValueError):
         rows = np.empty(0, np.object_)
+    if holds_lists(rows):
+        return to_float_array(what, list(rows))
     if rows.ndim != 2 or rows.dtype.kind not in NUMBER_KINDS:
         if isinstance(values, list | tuple):
             return parse_float_rows(what, [to_list(row) for row in values], 0)  # which knows what is wrong
         check_dimensions(what, rows.shape)
-        raise BadInput(f"{what} must be numbers of shape [rows, d]")
+        raise BadInput(f"{what} must be numbers of shape [rows, d], not {rows.dtype}: convert them to float32")
     if rows.dtype not in FLOAT_DTYPES:
         with np.errstate(over="ignore"):  # an overflow becomes infinity, which is refused later
             rows = rows.astype(np.float32, copy=False)
@@ -213,7 +215,10 @@ def check_dimensions(what: str, shape: tuple[int, ...]) -> None:
 
 
 def holds_lists(values: Any) -> bool:
-    """Whether `values` are an array of lists, which numpy and pandas make of lists of other lengths."""
+    """Whether `values` are an array of lists, which numpy and pandas make of lists of other lengths.
+
+    So do columns of polars and pyarrow, as numpy reads them.
+    """
     is_column = getattr(values, "dtype", None) == np.object_ and getattr(values, "ndim", 0) == 1
     return is_column and isinstance(next(iter(values), None), list | tuple | np.ndarray)
 
@@ -223,11 +228,11 @@ def to_id_array(what: str, values: Any) -> IdArray:
 
     An array of lists, as a column of a table may be one, stands for the list of them.
     """
-    if holds_lists(values):
-        values = list(values)
     if isinstance(values, list | tuple):
         return parse_id_rows(what, [to_list(row) for row in values])
     ids = to_numpy(values)
+    if holds_lists(ids):
+        return to_id_array(what, list(ids))
     if ids.ndim not in (1, 2) or (ids.size and ids.dtype.kind not in "iu"):
         kind = (
             f"{ids.dtype} of shape {cut(list(ids.shape))}"

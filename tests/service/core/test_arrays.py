@@ -112,3 +112,36 @@ def test_an_array_of_lists_is_the_list_of_them(rows):
     column = np.empty(len(rows), np.object_)  # as pandas makes of lists
     column[:] = rows
     assert to_id_array("seen", column).tolist() == [[3, 4], [5, -1], [-1, -1]]
+    assert to_id_array("seen", Column(column)).tolist() == [[3, 4], [5, -1], [-1, -1]]
+
+
+class Column:
+    """A table's column of lists or vectors, which tells its own dtype, as those of polars and pyarrow do."""
+
+    dtype = "list"
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __array__(self, dtype=None, copy=None):
+        return self.rows
+
+
+@pytest.mark.parametrize("convert", [np.array, list, np.float16])
+def test_a_column_of_vectors_is_the_matrix_of_them(convert):
+    column = np.empty(2, np.object_)
+    column[:] = [convert([1.0, 2.0, 3.0]), convert([4.0, 5.0, 6.0])]
+    for each in (column, Column(column)):
+        assert parse_contexts(each, "lm", 3).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_column_of_other_than_vectors_is_refused_by_row():
+    column = np.empty(2, np.object_)
+    column[:] = [np.ones(3), None]
+    with pytest.raises(BadInput, match="contexts row 1 must be a list of numbers alone"):
+        parse_contexts(column, "lm", 3)
+    column[1] = np.ones(2)
+    with pytest.raises(BadInput, match="contexts row 1 has 2 numbers but row 0 has 3: make them equal"):
+        parse_contexts(column, "lm", 3)
+    with pytest.raises(BadInput, match=r"contexts must be numbers of shape .*, not object: convert them to float32"):
+        parse_contexts(np.ones((2, 3), object), "lm", 3)
