@@ -14,7 +14,8 @@ import safetensors
 from safetensors import SafetensorError
 
 from shortlist.core.arrays import Array, to_float_array
-from shortlist.errors import BadInput, NotFound
+from shortlist.core.checks import check_file
+from shortlist.errors import BadInput
 from shortlist.evaluation.kinds import find_kind_rows, parse_kinds
 from shortlist.wire.open_inference import DATATYPES, widen_bfloat16
 
@@ -39,8 +40,7 @@ def read_targets(path: Path) -> Array | None:
 
     Returns None where a safetensors file has no such tensor. Raises NotFound, BadInput.
     """
-    if not path.is_file():
-        raise NotFound(f"there is no file {path}")
+    check_file(path)
     try:
         targets = np.load(path, allow_pickle=False) if path.suffix == ".npy" else read_safetensors_targets(path)
     except (SafetensorError, ValueError, TypeError, EOFError) as error:
@@ -91,8 +91,7 @@ class ContextFile:
 
 def open_contexts(path: Path) -> ContextFile:
     """Open the contexts of a file of any size without reading them; raises NotFound, BadInput."""
-    if not path.is_file():
-        raise NotFound(f"there is no file {path}")
+    check_file(path)
     try:
         npy = path.suffix == ".npy"
         map_file = partial(np.load, path, mmap_mode="r", allow_pickle=False) if npy else map_safetensors(path)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import operator
 import reprlib
+from pathlib import Path
 from typing import Any
 
-from shortlist.errors import BadInput
+from shortlist.errors import BadInput, NotFound
 
 
 def cut(text: object, length: int = 60) -> str:
@@ -46,3 +47,11 @@ def parse_object(content: dict[str, Any], key: str, where: str) -> dict[str, Any
     if not isinstance(value, dict):
         raise BadInput(f"{key} of {where} must be an object")
     return value
+
+
+def check_file(path: Path) -> None:
+    """Raise BadInput if `path` is a folder, and NotFound if it is no file."""
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: give a file")
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}")

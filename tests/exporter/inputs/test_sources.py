@@ -93,6 +93,8 @@ def test_contexts_from_npy_have_neither(tmp_path, weight):
 
 @pytest.mark.parametrize("load", [load_dense, load_contexts])
 def test_a_missing_file(tmp_path, load):
+    with pytest.raises(BadInput, match="is a folder: give a file"):
+        load_contexts(tmp_path)
     with pytest.raises(NotFound, match=r"no file .*absent\.safetensors"):
         load(tmp_path / "absent.safetensors")
 

@@ -26,6 +26,12 @@ def test_targets_of_files(tmp_path):
         read_targets(tmp_path / "absent.npy")
 
 
+def test_a_folder_is_called_one(tmp_path):
+    for read in (read_contexts, read_targets):
+        with pytest.raises(BadInput, match="is a folder: give a file"):
+            read(tmp_path)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_a_large_file_is_mapped_and_not_copied(tmp_path, dtype):
     rows = np.ones((1 << 16, 64), dtype)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from shortlist.errors import BadInput, NotFound
+from shortlist.core.checks import check_file
+from shortlist.errors import BadInput
 
 from .base import WEIGHT, Choice, Ids, Layer, Tensors, join_names, make_layer, no_ids, refuse_other_bias, sort_names
 
@@ -49,8 +50,7 @@ def read_tensors(path: Path, npy_name: str) -> Tensors:
 
     Raises NotFound, or BadInput when the file is neither or was cut.
     """
-    if not path.is_file():
-        raise NotFound(f"there is no file {path}")
+    check_file(path)
     try:
         if path.suffix == ".npy":
             return Tensors(path, {npy_name: load_npy(path)})
