@@ -20,6 +20,7 @@ PORT = re.compile(r"(127\.0\.0\.1|localhost):8000")
 IN_PROCESS = (
     ("README.md", "Your own layer"),
     ("docs/python.md", "A head"),
+    ("docs/python.md", "Many rows"),
     ("docs/python.md", "An evaluation"),
     ("docs/python.md", "An export"),
     ("docs/decoding.md", "A search"),
