@@ -15,9 +15,10 @@ from typing import Any
 from shortlist.bundle.reader import CALIBRATION_FILE, Bundle
 from shortlist.core.arrays import Array
 from shortlist.evaluation.compare import COMPARED_K, Difference, check_pair, compare_heads
+from shortlist.evaluation.measurement import choose_distinct_rows
 from shortlist.head import load
 
-from .arguments import add_device, add_threads, parse_positive_int
+from .arguments import add_device, add_threads, parse_natural_int, parse_positive_int
 from .context_files import read_contexts
 from .figures import NAME_WIDTH, Line, format_line, format_share, format_summary
 
@@ -40,6 +41,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="classes of a row whose overlap and log-probabilities are compared (default: %(default)s)",
     )
+    parser.add_argument(
+        "--rows",
+        type=parse_positive_int,
+        metavar="N",
+        help="most distinct rows compared, drawn at random (default: all rows)",
+    )
+    parser.add_argument(
+        "--seed", type=parse_natural_int, default=0, help="of the draw of --rows (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object; infinity is null")
     add_device(parser)
     add_threads(parser)
@@ -55,11 +65,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_contexts(args: argparse.Namespace) -> Array:
-    """Read the contexts [n, d] of --contexts, or those that the first bundle's export held out."""
-    if args.contexts is not None:
-        return read_contexts(args.contexts)
-    contexts: Array = Bundle(args.first, verify=False).tensors(CALIBRATION_FILE)["contexts"]
-    return contexts
+    """Contexts [n, d] of --contexts, or those that the first bundle's export held out; of them --rows, if given."""
+    if args.contexts is None:
+        contexts: Array = Bundle(args.first, verify=False).tensors(CALIBRATION_FILE)["contexts"]
+    else:
+        contexts = read_contexts(args.contexts)
+    return contexts if args.rows is None else contexts[choose_distinct_rows(contexts, args.rows, args.seed)]
 
 
 def format_table(args: argparse.Namespace, result: Difference) -> Iterator[str]:

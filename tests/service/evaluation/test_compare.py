@@ -169,6 +169,18 @@ def test_command_prints_json_on_contexts_of_a_file(heads, tmp_path):
     assert json.loads(process.stdout) == json.loads(result.model_dump_json())
 
 
+def test_command_compares_as_many_distinct_rows_as_are_asked_for(heads, tmp_path):
+    save_file({"contexts": np.concatenate([ROWS, ROWS])}, tmp_path / "x.safetensors")
+    arguments = [*(head.folder for head in heads), "--contexts", tmp_path / "x.safetensors", "--json"]
+    few, other, all_rows = (
+        json.loads(call_cli("diff", *arguments, "--rows", *options).stdout)
+        for options in ((9,), (9, "--seed", 1), (2 * len(ROWS),))
+    )
+    assert (few["rows"], other["rows"], all_rows["rows"]) == (9, 9, len(ROWS))
+    assert few["logprob_difference"] != other["logprob_difference"]
+    assert all_rows["overlap"] == pytest.approx(compare_heads(*heads, ROWS).overlap)
+
+
 def test_command_refuses_in_one_line(heads, small_repository, tmp_path):
     other = make_head(tmp_path, make_dense(classes=20), method="full", options={})
     for arguments, words in (
