@@ -81,9 +81,11 @@ def run(args: argparse.Namespace) -> int:
         kinds=read_kinds(args.contexts),
         progress=progress,
     )
-    if args.out is not None:
-        write_text(args.out, result.model_dump_json(indent=1) + "\n")
-    print(format_evaluation(args, head, result))
+    try:
+        if args.out is not None:
+            write_text(args.out, result.model_dump_json(indent=1) + "\n")
+    finally:  # what took minutes to measure is not lost where it cannot be written
+        print(format_evaluation(args, head, result))
     if result.warning is not None:
         print(f"warning: {result.warning}", file=sys.stderr)
     return 1 if args.strict and result.warning is not None else 0

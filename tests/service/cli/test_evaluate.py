@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -102,6 +103,14 @@ def test_it_warns_and_strict_fails(narrow_head, files):
         assert process.returncode == code
         assert "warning: these contexts are not like those" in process.stderr
         assert len(process.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full is a file of Linux")
+def test_figures_that_cannot_be_written_are_printed(narrow_head, files):
+    process = call_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--out", "/dev/full", "--rows", 9)
+    assert (process.returncode, len(process.stderr.splitlines())) == (1, 1)
+    assert "/dev/full cannot be written: No space left on device" in process.stderr
+    assert "P@1 " in process.stdout
 
 
 def test_it_refuses_in_one_line(narrow_head, files):
