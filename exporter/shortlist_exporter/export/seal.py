@@ -111,23 +111,25 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
 
 
 def describe_missed_promise(draft: Manifest, quality: Quality) -> list[str]:
-    """A sentence where P@1 on the held-out contexts is under the promise by more than chance; none else."""
-    share, promise = bound_mean(quality.p_at_1, quality.rows), draft.promise
-    if promise is None or share.high >= promise:
+    """A sentence where a P@k on the held-out contexts is under the promise by more than chance; none else."""
+    shares = {k: share for k, share in quality.precision.items() if draft.find_promise(draft.normalizer, k) is not None}
+    missed = {k: share for k, share in shares.items() if bound_mean(share, quality.rows).high < (draft.promise or 0.0)}
+    if not missed:
         return []
+    measured = " and ".join(f"P@{k} is {share:.4f}" for k, share in missed.items())
     return [
-        f"P@1 is {share.mean:.4f} on {quality.rows:,} held-out contexts, under the promise of {promise:g}: they may be "
+        f"{measured} on {quality.rows:,} held-out contexts, under the promise of {draft.promise:g}: they may be "
         "unlike those that made the head; where the file has kinds of text one after another, name them or mix them"
     ]
 
 
 def check_promise(quality: Quality, request: Request) -> None:
     """Raise QualityError where a P@k that the request promises was not reached."""
-    precision = {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | quality.p_at
     for k, least in request.promise.items():
-        if precision[k] < least:
+        share = quality.precision[k]
+        if share < least:
             raise QualityError(
-                f"P@{k} is {precision[k]:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
+                f"P@{k} is {share:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "
                 f"nothing was exported; {find_method(request.method).ways_to_find_more}"
             )
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shortlist.bundle.manifest import Quality
-from shortlist.evaluation.statistics import bound_mean
+from shortlist.evaluation.statistics import PRECISION_DEPTHS, bound_mean
 
 from shortlist_exporter.records.report import CALIBRATION_SAMPLE, HELD_OUT, Domain, TuneTrials, Verdict
 
 REQUEST_SOURCE = "asked for at the export"
 TUNE_SOURCE = "the targets of shortlist tune"
+HEAD_SOURCE = "the promise that the head searches by"
 EXPORT_SOURCE = "the lower end of what was measured at the export"
 NO_TRUTH = (
     "the bundle has no dense head whose exact answers the promise could be held against: export it without --no-dense, "
@@ -23,13 +24,18 @@ Promise = Mapping[int, float]
 
 
 def choose_promise(
-    quality: Quality | None, request_promise: Promise, tune_trials: TuneTrials | None
+    quality: Quality | None, request_promise: Promise, tune_trials: TuneTrials | None, in_force: float | None = None
 ) -> tuple[dict[int, float], str]:
-    """P@k by k and whose it is: what was asked for, else the least that the manifest's held-out rows leave likely."""
+    """P@k by k and whose it is: what was asked for, else what the head searches by, as a server has it.
+
+    Where that is nothing, it is the least that the manifest's held-out rows leave likely.
+    """
     if request_promise:
         return dict(request_promise), REQUEST_SOURCE
     if tune_trials is not None and tune_trials.targets:
         return tune_trials.targets, TUNE_SOURCE
+    if in_force is not None:
+        return dict.fromkeys(PRECISION_DEPTHS[:2], in_force), HEAD_SOURCE
     if quality is None:
         return {}, EXPORT_SOURCE
     lows = {k: bound_mean(share, quality.rows).low for k, share in ((1, quality.p_at_1), (5, quality.p_at_5))}

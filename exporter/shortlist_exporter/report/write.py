@@ -63,7 +63,7 @@ def gather_figures(
     main, domains = measure_samples(bundle, head, samples, earlier)
     targets = dict(export_promise) or (earlier.asked if earlier is not None else {})
     trials = tune_record.read_trials(bundle.folder)
-    promise, source = choose_promise(bundle.manifest.quality, targets, trials)
+    promise, source = choose_promise(bundle.manifest.quality, targets, trials, bundle.manifest.promise)
     verdicts = [judge_domain(one, promise) for one in domains]
     progress("load time", 0, 1)
     return Figures(

@@ -180,7 +180,7 @@ def summarize_rows(
         answered_dense=dense_share,
         cost_macs=None if quality is None else quality.cost_macs,
         cost_bytes=None if quality is None else quality.cost_bytes,
-        warning=warn_of_promise(precision, promised, 0 if quality is None else quality.rows),
+        warning=warn_of_promise(precision, promised, 0 if quality is None else quality.rows, manifest.promise),
     )
 
 
@@ -269,21 +269,26 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
 
 
 def warn_of_promise(
-    precision: dict[int, Share] | None, promised: dict[int, float] | None, promise_rows: int
+    precision: dict[int, Share] | None,
+    promised: dict[int, float] | None,
+    promise_rows: int,
+    in_force: float | None = None,
 ) -> str | None:
-    """One sentence where even the upper bound on these contexts is below the lower one of the bundle's promise.
+    """One sentence where even the upper bound on these contexts is too low; None else.
 
-    promise_rows: held-out contexts that the promise was measured on, whose error is that of so few.
+    That is, where it is below the lower bound of what the export measured on `promise_rows` held-out contexts, whose
+    error is that of so few, or below the promise in force.
     """
-    if precision is None or promised is None:
-        return None
-    breaches = [
+    shares, least = precision or {}, in_force or 0.0
+    falls = [
         f"P@{k} is {share.mean:.4f} here, lower than the {promised[k]:.4f} promised"
-        for k, share in precision.items()
-        if share.high < statistics.bound_mean(promised[k], promise_rows).low
+        for k, share in shares.items()
+        if promised is not None and share.high < statistics.bound_mean(promised[k], promise_rows).low
     ]
-    return (
-        f"these contexts are not like those that the bundle was measured on: {', '.join(breaches)}"
-        if breaches
-        else None
+    breaches = [f"P@{k} is {share.mean:.4f}" for k, share in shares.items() if share.high < least]
+    unlike = "these contexts are not like those that the bundle was measured on"
+    sentences = [f"{unlike}: {', '.join(falls)}"] if falls else []
+    sentences += (
+        [f"the head searches for {least:g} and does not keep it here: {', '.join(breaches)}"] if breaches else []
     )
+    return "; ".join(sentences) or None

@@ -50,14 +50,28 @@ def test_a_kind_of_few_documents_is_never_kept_from_the_fit_nor_from_the_calibra
         assert "rare" in calibration.kind_rows
 
 
+def find_missed(rows: int, least: float | None, shares: dict[int, float]) -> list[str]:
+    """What an export says of a head that is to keep `least`, by P@k on so many rows held out."""
+    draft = SimpleNamespace(promise=least, normalizer="estimated", find_promise=lambda normalizer, k: least)
+    return describe_missed_promise(draft, SimpleNamespace(precision=shares, rows=rows))
+
+
 @pytest.mark.parametrize(("p_at_1", "rows", "promise", "said"), [
     (0.98, 1000, 0.99, True), (0.98, 100, 0.99, False), (0.995, 4000, 0.999, True), (0.992, 4000, 0.99, False),
     (0.9, 4000, None, False),
 ])  # fmt: skip
 def test_an_export_says_where_held_out_contexts_break_the_promise_by_more_than_chance(p_at_1, rows, promise, said):
-    notes = describe_missed_promise(SimpleNamespace(promise=promise), SimpleNamespace(p_at_1=p_at_1, rows=rows))
+    notes = find_missed(rows, promise, {1: p_at_1})
     assert len(notes) == said
     assert all(f"P@1 is {p_at_1:.4f} on {rows:,} held-out contexts, under the promise" in note for note in notes)
+
+
+def test_an_export_says_so_of_every_k_that_it_measured():
+    """P@1 alone was looked at, although answers of every k state the promise."""
+    notes = find_missed(4000, 0.99, {1: 0.995, 5: 0.97, 10: 0.96, 20: 0.99})
+    assert [note.partition(":")[0] for note in notes] == [
+        "P@5 is 0.9700 and P@10 is 0.9600 on 4,000 held-out contexts, under the promise of 0.99"
+    ]
 
 
 def test_the_manifest_of_a_head_that_breaks_its_promise_says_so(tmp_path, monkeypatch):

@@ -62,6 +62,12 @@ def test_whose_promise_it_is():
     assert verdict.choose_promise(None, {}, None)[0] == {}
 
 
+def test_what_a_head_searches_by_is_its_promise_however_little_was_measured():
+    """A head that searched for .99 and reached .9 at its export was said to keep its promise at .9."""
+    assert verdict.choose_promise(QUALITY, {}, None, 0.99) == ({1: 0.99, 5: 0.99}, verdict.HEAD_SOURCE)
+    assert verdict.choose_promise(QUALITY, {5: 0.5}, None, 0.99) == ({5: 0.5}, verdict.REQUEST_SOURCE)
+
+
 def test_own_rows():
     assert verdict.are_own_rows([domain(HELD_OUT), domain(CALIBRATION_SAMPLE)])
     assert not verdict.are_own_rows([domain(HELD_OUT), domain("news")])
