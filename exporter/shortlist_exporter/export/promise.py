@@ -16,7 +16,7 @@ from shortlist_models import FullSoftmax
 
 from shortlist_exporter.core.types import Progress, quiet
 from shortlist_exporter.inputs.sources import Contexts
-from shortlist_exporter.inputs.splits import select_rows, shuffle_documents, split_held_out
+from shortlist_exporter.inputs.splits import count_distinct, select_rows, shuffle_documents, split_held_out
 from shortlist_exporter.methods.base import Method
 from shortlist_exporter.methods.grouped import GroupedMethod
 from shortlist_exporter.verify.ban_effort import MOST_BANNED, fit_ban_efforts
@@ -41,7 +41,7 @@ def split_calibration(method: Method, fit_sample: Contexts, request: Request) ->
     """The contexts to fit on, and those that calibrate a promise; None where none is made or they are too few."""
     if not wants_promise(method, request):
         return fit_sample, None
-    half = len(fit_sample.contexts) // 2
+    half = count_distinct(fit_sample.contexts) // 2  # contexts that repeat count once
     if half < MIN_CALIBRATION_ROWS:
         return fit_sample, None
     shuffled = shuffle_documents(fit_sample, request.seed)  # so that no large kind of text is missed
@@ -50,7 +50,7 @@ def split_calibration(method: Method, fit_sample: Contexts, request: Request) ->
     if len(fit_rows) < half:  # one document holds most rows: it is cut
         shuffled = replace(shuffled, documents=None)
         fit_rows, rows = split_held_out(shuffled, request.seed, least)
-    if len(rows) < MIN_CALIBRATION_ROWS:  # contexts that repeat count once
+    if len(rows) < MIN_CALIBRATION_ROWS:
         return fit_sample, None
     return select_rows(shuffled, fit_rows), select_rows(shuffled, rows)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import numpy as np
 from shortlist.bundle.manifest import MANIFEST_FILE, Manifest, Quality
 from shortlist.bundle.reader import Bundle
 from shortlist.bundle.writer import seal
 from shortlist.errors import QualityError
 from shortlist.evaluation.canary import check_canary
 from shortlist.evaluation.statistics import bound_mean
+from shortlist.evaluation.truth import Truth
 from shortlist.head import Head
 from shortlist.plans.common.crossover import ALWAYS_SLOWER, keep_single_rows
 from torch import nn
@@ -36,6 +38,8 @@ from .request import Request
 from .write import write_calibration, write_labels, write_sets
 
 LOW_PRECISION = 0.98  # P@1 under which an export says so
+FEW_BEST = 5  # classes that are best for some held-out context, above which these are not said to be alike
+ALIKE_ROWS, ALIKE_CLASSES = 20, 10  # held-out contexts, and classes of the layer, for each of them, at least
 HIGH_LOGPROB_ERROR = 0.1  # mean error of the log-probabilities, nats, over which an export says so
 
 log = logging.getLogger(__name__)
@@ -83,7 +87,7 @@ def verify_and_seal(
         "dense_crossover": keep_single_rows(crossover),
         "list_costs": measure_list_costs(head, truth.contexts),
         "certificate": measure_certificate(head, truth.contexts, fallback=request.fallback),
-        "provenance": draft.provenance | add_notes(draft, request, quality, crossover),
+        "provenance": draft.provenance | add_notes(draft, request, quality, crossover, truth),
     }
     # Seal it, and load it as a server does
     manifest = seal(folder, draft.model_copy(update=figures))
@@ -92,12 +96,14 @@ def verify_and_seal(
     return manifest
 
 
-def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: int | None) -> dict[str, list[str]]:
+def add_notes(
+    draft: Manifest, request: Request, quality: Quality, crossover: int | None, truth: Truth
+) -> dict[str, list[str]]:
     """The draft's notes and those that measuring gave, if any: each a sentence that the export prints too."""
     notes, method = list(draft.provenance.get("notes", [])), find_method(request.method)
     if wants_promise(method, request) and not getattr(draft.settings, "promise", None):
         notes.append(NO_PROMISE)
-    notes += describe_missed_promise(draft, quality)
+    notes += describe_missed_promise(draft, quality) + describe_alike(draft.classes, truth)
     if crossover == 1:
         notes.append(ALWAYS_SLOWER)
     if quality.p_at_1 < LOW_PRECISION:
@@ -108,6 +114,18 @@ def add_notes(draft: Manifest, request: Request, quality: Quality, crossover: in
         high = f"log-probabilities are off by {error:.2f} nats in the mean"
         notes.append(f"{high}: {method.ways_to_normalize}")
     return {"notes": notes} if notes else {}
+
+
+def describe_alike(classes: int, truth: Truth) -> list[str]:
+    """A sentence where the held-out contexts of `truth` are so much alike that few classes are ever best; none else."""
+    rows, best = len(truth.contexts), len(np.unique(truth.ids[:, 0]))
+    if best > FEW_BEST or rows < ALIKE_ROWS * best or classes < ALIKE_CLASSES * best:
+        return []
+    several = f"one of {best} classes is" if best > 1 else "the same class is"
+    return [
+        f"{several} best for each of the {rows:,} held-out contexts: they are too much alike to tell how often "
+        "the best class of another context is missed; give contexts as various as those that will be asked about"
+    ]
 
 
 def describe_missed_promise(draft: Manifest, quality: Quality) -> list[str]:

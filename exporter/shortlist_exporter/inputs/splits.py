@@ -1,12 +1,16 @@
 """Fit rows and held-out rows, in two parts or three; a document is held out whole, where the contexts say which.
 
 One rule for all: of the documents, in the order they end in, the last ones are held out that hold a tenth of the rows.
-Where these leave a kind of text out, or hold most of it, each kind is split by that rule for itself.
+Where these leave a kind of text out, or hold most of it, each kind is split by that rule for itself. What is fitted on
+is never measured: a context of one part that another part repeats counts there no more. Where most contexts repeat so,
+only the first row of each is split by the rule, and its copies go where it goes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +41,28 @@ class Splits:
     test: Rows
 
 
+class Copies(NamedTuple):
+    """Contexts that are equal. first: [m], ascending, the first row of each; owner: [n], of which of these a row is."""
+
+    first: Rows
+    owner: Rows
+
+    def take_first(self, contexts: Contexts) -> Contexts:
+        """The first rows with their documents and kinds, and one column of their vectors."""
+        documents = None if contexts.documents is None else contexts.documents[self.first]
+        return replace(contexts, contexts=contexts.contexts[self.first, :1], targets=None, documents=documents)
+
+    def drop_known(self, part: Mask, others: Mask) -> Mask:
+        """[n]: the rows of `part` [n] to which no row of `others` [n] is equal."""
+        is_known = mark_rows(self.owner[others], len(self.first))
+        return part & ~is_known[self.owner]
+
+    def are_mostly_known(self, part: Mask, others: Mask) -> bool:
+        """Whether more than half of the different contexts of `part` [n] are among `others` [n], too."""
+        new = np.unique(self.owner[self.drop_known(part, others)])
+        return 2 * len(new) < len(np.unique(self.owner[part]))
+
+
 def split_held_out(contexts: Contexts, seed: int, least: int = 1) -> tuple[Rows, Rows]:
     """Indices of the fit rows and of at most `MAX_HELD_OUT_ROWS` distinct held-out rows, in random order.
 
@@ -46,8 +72,11 @@ def split_held_out(contexts: Contexts, seed: int, least: int = 1) -> tuple[Rows,
     rows = len(contexts.contexts)
     if rows < 2:
         raise BadInput("contexts hold a single row: give at least 2, one to fit and one to hold out")
-    held_out = mark_held_out(contexts, least)
-    return np.flatnonzero(~held_out), sample_rows(contexts, held_out, seed, MAX_HELD_OUT_ROWS)
+    copies, held_out = find_copies(contexts.contexts), mark_held_out(contexts, least)
+    if copies.are_mostly_known(held_out, ~held_out):
+        held_out = mark_held_out(copies.take_first(contexts), least)[copies.owner]
+    measured = copies.drop_known(held_out, ~held_out)
+    return np.flatnonzero(~held_out), sample_rows(contexts, measured, seed, MAX_HELD_OUT_ROWS)
 
 
 def split_three_ways(
@@ -59,17 +88,52 @@ def split_three_ways(
     test: contexts of which every row tests instead, and which `Splits.test` indexes. Raises BadInput when nothing is
     left to fit on.
     """
-    every = np.ones(len(contexts.contexts), np.bool_)
-    tested = mark_part(contexts, every) if test is None else ~every
-    tuned = mark_part(contexts, ~tested)
-    fit = np.flatnonzero(~(tested | tuned))
-    if not len(fit):
+    copies, (tested, tuned) = find_copies(contexts.contexts), mark_two_parts(contexts, test is None)
+    if copies.are_mostly_known(tested, ~tested) or copies.are_mostly_known(tuned, ~(tested | tuned)):
+        tested, tuned = (part[copies.owner] for part in mark_two_parts(copies.take_first(contexts), test is None))
+    fit = ~(tested | tuned)
+    if not fit.any():
         raise make_too_few_error(contexts.documents, "fit, tune and test" if test is None else "fit and tune")
+    tune_rows = sample_rows(contexts, copies.drop_known(tuned, fit), seed, max_tune)
     if test is None:
-        test_rows = sample_rows(contexts, tested, seed, max_test)
+        test_rows = sample_rows(contexts, copies.drop_known(tested, ~tested), seed, max_test)
     else:
         test_rows = sample_rows(test, np.ones(len(test.contexts), np.bool_), seed, max_test)
-    return Splits(fit, sample_rows(contexts, tuned, seed, max_tune), test_rows)
+    return Splits(np.flatnonzero(fit), tune_rows, test_rows)
+
+
+def mark_two_parts(contexts: Contexts, tests: bool) -> tuple[Mask, Mask]:
+    """[n] twice: the rows that test, none unless `tests`, and those that tune."""
+    every = np.ones(len(contexts.contexts), np.bool_)
+    tested = mark_part(contexts, every) if tests else ~every
+    return tested, mark_part(contexts, ~tested)
+
+
+def find_copies(contexts: npt.NDArray[np.float32]) -> Copies:
+    """Which rows of `contexts` [n, d] are equal; none where all are, since they could not be split."""
+    hashes = hash_rows(contexts)
+    _, first, owner = np.unique(hashes, return_index=True, return_inverse=True)
+    if len(first) < 2:
+        return Copies(np.arange(len(hashes)), np.arange(len(hashes)))
+    order = np.argsort(first)
+    return Copies(first[order], np.argsort(order)[owner])
+
+
+def count_distinct(contexts: npt.NDArray[np.float32]) -> int:
+    """How many different rows `contexts` [n, d] has."""
+    return len(np.unique(hash_rows(contexts)))
+
+
+def hash_rows(contexts: npt.NDArray[np.float32]) -> Rows:
+    """[n]: 64 bits of a hash of each row of `contexts` [n, d]."""
+    digests = b"".join(blake2b(row.tobytes(), digest_size=8).digest() for row in contexts)
+    return np.frombuffer(digests, np.int64)
+
+
+def drop_known_rows(rows: Rows, test: Contexts, contexts: Contexts) -> Rows:
+    """`rows` of `test` without those whose context vector is one of `contexts`."""
+    known = np.isin(hash_rows(test.contexts[rows]), hash_rows(contexts.contexts))
+    return rows[~known]
 
 
 def mark_held_out(contexts: Contexts, least: int = 1) -> Mask:

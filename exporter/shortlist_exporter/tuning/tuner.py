@@ -21,7 +21,7 @@ from shortlist_exporter.export.write import describe_bundle, describe_files, wri
 from shortlist_exporter.graphs.builder import GraphFiles
 from shortlist_exporter.graphs.certificate import write_certificate
 from shortlist_exporter.inputs.sources import Contexts, Dense, check_pair
-from shortlist_exporter.inputs.splits import Rows, Splits, select_rows, split_three_ways
+from shortlist_exporter.inputs.splits import Rows, Splits, drop_known_rows, select_rows, split_three_ways
 from shortlist_exporter.methods.registry import Fitted
 from shortlist_exporter.records.report import HELD_OUT
 from shortlist_exporter.records.tuning import Part, Promise, TuneRecord, write_record
@@ -97,6 +97,8 @@ def tune(
     check_promise(request.promise, dense, request.bundle.max_k)
     methods = choose_methods(request.methods)
     splits = split_three_ways(contexts, request.bundle.seed, MAX_TUNE_ROWS, MAX_TEST_ROWS, test)
+    if test is not None:
+        splits = replace(splits, test=drop_known_rows(splits.test, test, contexts))
     check_splits(dense, contexts, test, splits, request.promise)
     with write_version(out) as folder:  # a disk that refuses does so before the search
         clock = Clock(request.minutes, progress)

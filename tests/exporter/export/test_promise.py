@@ -29,6 +29,8 @@ def test_most_rows_are_left_to_fit_on_where_one_document_has_nearly_all(sizes, s
 def test_contexts_that_repeat_calibrate_nothing():
     given = Contexts(np.tile(make_contexts(50).contexts, (20, 1)))
     assert split_calibration(find_method("grouped"), given, Request("grouped")) == (given, None)
+    given = Contexts(np.tile(make_contexts(380).contexts, (5, 1)))
+    assert split_calibration(find_method("grouped"), given, Request("grouped")) == (given, None), "half of 380"
 
 
 @pytest.mark.parametrize("seed", range(10))
