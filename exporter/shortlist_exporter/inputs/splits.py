@@ -89,14 +89,14 @@ def split_three_ways(
     left to fit on.
     """
     copies, (tested, tuned) = find_copies(contexts.contexts), mark_two_parts(contexts, test is None)
-    if copies.are_mostly_known(tested, ~tested) or copies.are_mostly_known(tuned, ~(tested | tuned)):
+    if copies.are_mostly_known(tested, ~(tested | tuned)) or copies.are_mostly_known(tuned, ~tuned):
         tested, tuned = (part[copies.owner] for part in mark_two_parts(copies.take_first(contexts), test is None))
     fit = ~(tested | tuned)
     if not fit.any():
         raise make_too_few_error(contexts.documents, "fit, tune and test" if test is None else "fit and tune")
-    tune_rows = sample_rows(contexts, copies.drop_known(tuned, fit), seed, max_tune)
+    tune_rows = sample_rows(contexts, copies.drop_known(tuned, ~tuned), seed, max_tune)
     if test is None:
-        test_rows = sample_rows(contexts, copies.drop_known(tested, ~tested), seed, max_test)
+        test_rows = sample_rows(contexts, copies.drop_known(tested, fit), seed, max_test)
     else:
         test_rows = sample_rows(test, np.ones(len(test.contexts), np.bool_), seed, max_test)
     return Splits(np.flatnonzero(fit), tune_rows, test_rows)

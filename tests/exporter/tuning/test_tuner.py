@@ -129,6 +129,12 @@ BAD = {
 }
 
 
+def test_a_test_file_that_holds_nothing_new_is_refused(cache, tmp_path):
+    """Rows that the heads were fitted on were the test, and every head passed."""
+    with pytest.raises(BadInput, match="the test split has 0 distinct contexts, too few"):
+        tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache), test=contexts)
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_sentence_and_leaves_nothing(case, cache, tmp_path):
     fields, rest, words = BAD[case]
