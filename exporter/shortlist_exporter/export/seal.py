@@ -130,21 +130,26 @@ def describe_alike(classes: int, truth: Truth) -> list[str]:
 
 def describe_missed_promise(draft: Manifest, quality: Quality) -> list[str]:
     """A sentence where a P@k on the held-out contexts is under the promise by more than chance; none else."""
-    shares = {k: share for k, share in quality.precision.items() if draft.find_promise(draft.normalizer, k) is not None}
-    missed = {k: share for k, share in shares.items() if bound_mean(share, quality.rows).high < (draft.promise or 0.0)}
+    highs = {k: bound_mean(share, quality.rows).high for k, share in read_precision(quality).items()}
+    missed = [k for k, high in highs.items() if high < (draft.find_promise(draft.normalizer, k) or 0.0)]
     if not missed:
         return []
-    measured = " and ".join(f"P@{k} is {share:.4f}" for k, share in missed.items())
+    measured = " and ".join(f"P@{k} is {read_precision(quality)[k]:.4f}" for k in missed)
     return [
         f"{measured} on {quality.rows:,} held-out contexts, under the promise of {draft.promise:g}: they may be "
         "unlike those that made the head; where the file has kinds of text one after another, name them or mix them"
     ]
 
 
+def read_precision(quality: Quality) -> dict[int, float]:
+    """P@k by k, of every k that was measured."""
+    return {1: quality.p_at_1, 5: quality.p_at_5, 10: quality.p_at_10} | quality.p_at
+
+
 def check_promise(quality: Quality, request: Request) -> None:
     """Raise QualityError where a P@k that the request promises was not reached."""
     for k, least in request.promise.items():
-        share = quality.precision[k]
+        share = read_precision(quality)[k]
         if share < least:
             raise QualityError(
                 f"P@{k} is {share:.4f} on {quality.rows} held-out contexts, under the {least} asked for: "

@@ -146,11 +146,6 @@ class Quality(Strict):
         default_factory=dict, description="by kind of text, as the contexts file names them: elsewhere nothing is known"
     )
 
-    @property
-    def precision(self) -> dict[int, float]:
-        """P@k by k, of every k that was measured."""
-        return {1: self.p_at_1, 5: self.p_at_5, 10: self.p_at_10} | self.p_at
-
     def figures(self) -> dict[str, float]:
         """Every number that was measured by name; those on targets as `head_top_1`, `dense_perplexity`, ..."""
         by_softmax = {} if self.targets is None else self.targets.model_dump(exclude={"rows"}, exclude_none=True)

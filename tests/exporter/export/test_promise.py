@@ -55,7 +55,8 @@ def test_a_kind_of_few_documents_is_never_kept_from_the_fit_nor_from_the_calibra
 def find_missed(rows: int, least: float | None, shares: dict[int, float]) -> list[str]:
     """What an export says of a head that is to keep `least`, by P@k on so many rows held out."""
     draft = SimpleNamespace(promise=least, normalizer="estimated", find_promise=lambda normalizer, k: least)
-    return describe_missed_promise(draft, SimpleNamespace(precision=shares, rows=rows))
+    quality = SimpleNamespace(rows=rows, p_at_1=shares[1], p_at_5=shares.get(5, 1), p_at_10=1, p_at=shares)
+    return describe_missed_promise(draft, quality)
 
 
 @pytest.mark.parametrize(("p_at_1", "rows", "promise", "said"), [

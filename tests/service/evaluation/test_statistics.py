@@ -44,6 +44,16 @@ def test_share_of_rows_alike_is_narrower_but_not_blind():
     assert statistics.estimate_share(np.full(3, 0.8)).low < 0.4
 
 
+@pytest.mark.parametrize(("rows", "none", "some"), [(200, 0.005, 0.02), (400, 0.005, 0.02), (400, 0.002, 0.05)])
+def test_share_is_under_its_lower_end_for_one_sample_in_forty(rows, none, some):
+    """P@5 where few rows miss all and more miss one of five: many samples have none of the few."""
+    random, samples = np.random.default_rng(0), 1000
+    draws = random.random((samples, rows))
+    hits = np.select([draws < none, draws < none + some], [0.0, 0.8], 1.0)
+    over = sum(statistics.estimate_share(sample).low > 1 - none - 0.2 * some for sample in hits)
+    assert over <= samples / 40
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=80))
 def test_share_holds_its_mean(hits):
     result = statistics.estimate_share(np.array(hits))
