@@ -50,11 +50,14 @@ def list_bundles(root: Path, name: str) -> dict[int, Path]:
 
 
 def find_versions(folder: Path) -> dict[int, Path]:
-    """Version -> bundle folder, ascending; none, and a line in the log, where this user may not list the folder."""
+    """Version -> bundle folder, ascending; none, and a line in the log, where the folder cannot be listed."""
     try:
         folders = find_version_folders(folder)
-    except PermissionError:
-        log.warning("%s cannot be listed: give this user access to it, or its bundles are not served", folder)
+    except OSError as error:
+        log.warning(
+            "%s cannot be listed (%s): give this user access to it, or its bundles are not served",
+            *(folder, error.strerror),
+        )
         return {}
     return {number: path for number, path in folders.items() if may_be_bundle(path)}
 
@@ -68,8 +71,8 @@ def find_version_folders(folder: Path) -> dict[int, Path]:
 
 
 def may_be_bundle(folder: Path) -> bool:
-    """Whether `folder` has a manifest, or hides from this user whether it has: a load then says so."""
+    """Whether `folder` has a manifest, or hides whether it has: a load then says so."""
     try:
         return (folder / MANIFEST_FILE).is_file()
-    except PermissionError:
+    except OSError:
         return True

@@ -40,7 +40,7 @@ class Candidates:
     def list_models(self) -> list[str] | None:
         """The names of all models; None, and a line in the log, where the repository is away, be it for a while."""
         try:
-            names = [name for name in list_names(self.repository) if self.find_folders(name)]
+            names = [name for name in list_names(self.repository) if self.may_have_versions(name)]
         except (NotFound, OSError) as error:
             self.warn("", f"{error}; what is served stays")
             return None
@@ -48,6 +48,13 @@ class Candidates:
             log.warning("the repository %s is there again", self.repository)
         self.warn("", None if names else f"the repository {self.repository} is empty; what is served stays")
         return names or None
+
+    def may_have_versions(self, name: str) -> bool:
+        """Whether a model has versions, or hides whether it has: its own update says so, and others are looked at."""
+        try:
+            return bool(self.find_folders(name))
+        except OSError:
+            return True
 
     def find_folders(self, name: str) -> Folders:
         """The folders of a model's versions; where nobody looks again, those with a manifest. Raises OSError."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 
 import pytest
+from shortlist.bundle.repository import find_version_folders
 from shortlist.items.store import ItemStore
+from shortlist.server.lifecycle import candidates
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +28,22 @@ def test_a_version_that_fails_replaces_none_and_stops_no_other(repository):
     repository.put(2)
     repository.look()
     assert repository.ready_versions == {2}
+
+
+def test_a_model_whose_folder_cannot_be_listed_holds_up_no_other(repository, monkeypatch, caplog):
+    (repository.root / "closed").mkdir()
+
+    def find_folders(folder):
+        if folder.name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return find_version_folders(folder)
+
+    monkeypatch.setattr(candidates, "find_version_folders", find_folders)
+    assert repository.start() == []
+    repository.put(2)
+    repository.look()
+    assert repository.ready_versions == {1, 2}
+    assert caplog.text.count("closed cannot be listed (Permission denied)") == 1
 
 
 def test_a_start_with_a_bad_newest_version_serves_the_one_before(repository):
