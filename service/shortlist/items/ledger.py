@@ -13,12 +13,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
-from shortlist.errors import BundleError, NotReady, Overloaded, ShortlistError, TooLarge
+from shortlist.errors import BundleError, NotReady, Overloaded, ShortlistError, StorageFull, TooLarge
 
 from .batch import ItemBatch
-from .log_file import LogFile, pack_frame, read_frames
+from .log_file import LogFile
 from .overlay import ItemOverlay
-from .records import LogStart, Record, decode_record, note_sources, read_records
+from .records import LogStart, Record, note_sources, read_records, shorten_log
 from .shared_log import SharedLog
 
 log = logging.getLogger(__name__)
@@ -102,18 +102,16 @@ class Ledger:
                 )
 
     def trim(self, through: int) -> None:
-        """Drop what every version holds, where that is most of the log."""
-        frames = list(read_frames(self.path))[1:]
-        old = [frame for frame in frames if frame.position <= through]
-        if not old or 2 * old[-1].end < self.file.size:
+        """Drop what every version holds, where that is most of the log; without room for the rest all of it stays."""
+        shorter = shorten_log(self.path, self.start, through)
+        if shorter is None:
             return
-        sources = dict(self.start.sources)
-        for frame in old:
-            note_sources(sources, decode_record(frame).batches)
-        start = LogStart(self.start.model, self.start.dim, self.start.names, old[-1].position, sources)
-        kept = [pack_frame(frame.position, frame.content) for frame in frames[len(old) :]]
-        self.file.replace([pack_frame(start.position, start.content), *kept])
-        self.start = start
+        start, frames = shorter
+        try:
+            self.file.replace(frames)
+            self.start = start
+        except StorageFull as error:
+            log.warning("%s keeps changes that every version holds: %s", self.path, error)
 
     def attach(self, overlay: ItemOverlay) -> None:
         """Show all changes to a version, now and from now on.

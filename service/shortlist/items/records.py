@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from shortlist.bundle.manifest import Manifest
 from shortlist.errors import BundleError
 
 from .batch import ItemBatch
-from .log_file import Frame, read_frames
+from .log_file import Frame, pack_frame, read_frames
 
 FORMAT = 1
 POSITION = "item_position"  # in a manifest's provenance: up to which change a bundle holds them
@@ -91,6 +91,23 @@ def note_sources(sources: dict[str, int], batches: list[ItemBatch]) -> None:
     for batch in batches:
         if batch.sequence is not None:
             sources[batch.source] = max(batch.sequence, sources.get(batch.source, -1))
+
+
+def shorten_log(path: Path, start: LogStart, through: int) -> tuple[LogStart, list[bytes]] | None:
+    """A log without the changes up to the position `through`: its start and frames; None where they are less than half.
+
+    start: of the log as it is.
+    """
+    frames = list(read_frames(path))
+    old = [frame for frame in frames[1:] if frame.position <= through]
+    if not old or 2 * old[-1].end < frames[-1].end:
+        return None
+    sources = dict(start.sources)
+    for frame in old:
+        note_sources(sources, decode_record(frame).batches)
+    start = replace(start, position=old[-1].position, sources=sources)
+    kept = [pack_frame(frame.position, frame.content) for frame in frames[1 + len(old) :]]
+    return start, [pack_frame(start.position, start.content), *kept]
 
 
 def find_position(manifest: Manifest) -> int:

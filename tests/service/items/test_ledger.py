@@ -168,3 +168,22 @@ def test_a_full_disk_is_logged_now_and_then(bundle, tmp_path, monkeypatch, caplo
             ledger.submit(make_batch(name)).result()
     ledger.close()
     assert [record.getMessage() for record in caplog.records] == ["changes could not be made: no room"]
+
+
+def test_a_log_that_cannot_be_made_shorter_is_read_as_it_is(bundle, tmp_path, caplog):
+    """Else a disk that is full at the start of a server would keep its model from answering."""
+    ledger, _ = open_ledger(bundle, tmp_path)
+    for number in range(9):
+        ledger.submit(make_batch(f"n{number}")).result()
+    ledger.close()
+    size, in_the_way = ledger.path.stat().st_size, tmp_path / "lm.items.new"
+    in_the_way.mkdir()
+    again = Ledger(ledger.path, START, 9)
+    again.close()
+    assert (again.position, again.path.stat().st_size) == (9, size)
+    assert "keeps changes that every version holds" in caplog.text
+    in_the_way.rmdir()
+    shorter = Ledger(ledger.path, START, 9)
+    shorter.close()
+    assert (shorter.position, shorter.start.position) == (9, 9)
+    assert shorter.path.stat().st_size < size
