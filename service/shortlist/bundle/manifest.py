@@ -277,7 +277,8 @@ def read_manifest(folder: Path) -> Manifest:
         first = error.errors()[0]
         where = cut(".".join(str(part) for part in first["loc"]) or "its fields together")
         raise BundleError(
-            f"{path} is not a valid manifest at '{where}' ({first['msg']}): export the bundle again"
+            f"{path} is not a valid manifest at '{where}' ({first['msg']}): "
+            "upgrade shortlist if a newer one made the bundle, else export the bundle again"
         ) from error
 
 

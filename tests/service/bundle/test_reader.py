@@ -122,6 +122,13 @@ def test_settings_out_of_range(bundle, settings, words):
     assert sentence.endswith("export the bundle again")
 
 
+@pytest.mark.parametrize("fields", [{"later": 3}, {"settings": {"full_view": 40, "tail_shift": 0.0, "later": 2}}])
+def test_what_a_newer_version_wrote_is_to_be_read_by_that_one(bundle, fields):
+    sentence = damaged(rewritten(bundle, **fields))
+    assert "later" in sentence
+    assert "upgrade shortlist if a newer one made the bundle" in sentence
+
+
 def test_an_array_of_another_shape(bundle):
     path = bundle / "manifest.json"
     arrays = {"exact_weight": {"file": "graphs/weight.bin", "dtype": "float32", "shape": [300, 17]}}
