@@ -2,7 +2,8 @@
 
 shortlist diff repo/lm/1 repo/lm/2 -k 5
 
-Both answer by their plans alone, never by dense. Log-probabilities are in nats. Exits 0 however much they differ.
+Classes are matched by their names where both heads have some. Both answer by their plans alone, never by dense.
+Log-probabilities are in nats. Exits 0 however much they differ.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ VALUE_WIDTH = 24  # characters
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("first", type=Path, help="folder <name>/<version>")
-    parser.add_argument("second", type=Path, help="folder <name>/<version>, over the same classes and contexts")
+    parser.add_argument("second", type=Path, help="folder <name>/<version>, over the same d; the same V, or names")
     parser.add_argument(
         "--contexts",
         type=Path,
@@ -100,6 +101,9 @@ def list_agreement(result: Difference) -> Iterator[Line]:
         yield f"candidates, {which}", f"mean {candidates['mean']:,.1f}, p99 {candidates['p99']:,.0f}"
     if result.relabelled:
         yield "labels", f"{result.relabelled:,} classes have another label: ids do not mean the same in both"
+    if result.only_first or result.only_second or result.moved:
+        sides = f"{result.only_first:,} in the first alone, {result.only_second:,} in the second alone"
+        yield "names", f"{sides}, {result.moved:,} with another id: classes are matched by name"
 
 
 def format_row(name: str, first: str, second: str, width: int) -> str:

@@ -1,18 +1,21 @@
 """Two heads over the same classes held against each other: `compare_heads(first, second, contexts)`.
 
-Neither is the truth. As in `evaluation`, both answer by their plans alone, whatever the number of rows: dense answering
-for either would hide what differs.
+Classes are the same where they have the same name, or the same id where not both heads have names. Neither head is the
+truth. As in `evaluation`, both answer by their plans alone, whatever the number of rows: dense answering for either
+would hide what differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shortlist.bundle.manifest import Strict
+from shortlist.bundle.names import Names
 from shortlist.core.results import NO_CLASS, DoubleArray, IdArray, TopK
 from shortlist.errors import BadInput
 from shortlist.head import Head
@@ -38,9 +41,10 @@ class Difference(Strict):
     both asked for so many. The rest is of k classes. overlap: classes that both returned, mean. same_set, same_order:
     share of rows whose k classes are the same, and in the same order. logprob_difference: |first - second| of classes
     that both returned, nats; None where there are none. logprob_shift: mean of second - first of the same. candidates:
-    classes scored for a row. relabelled: classes with another label; None unless both heads have labels. settings:
-    every entry of either manifest that says how the head was made and how good it is. differing: names of those that
-    are not the same.
+    classes scored for a row. relabelled: classes with another label; None unless both heads have labels, and not both
+    have names. only_first, only_second: classes whose names the other head lacks; moved: those that have another id
+    there; None unless both heads have names. settings: every entry of either manifest that says how the head was made
+    and how good it is. differing: names of those that are not the same.
     """
 
     k: int
@@ -53,6 +57,9 @@ class Difference(Strict):
     logprob_shift: float | None
     candidates: tuple[Summary, Summary]
     relabelled: int | None
+    only_first: int | None
+    only_second: int | None
+    moved: int | None
     settings: dict[str, Pair]
     differing: list[str]
 
@@ -67,6 +74,8 @@ def compare_heads(first: Head, second: Head, contexts: npt.ArrayLike, k: int = C
         head.check_k(k)
     depths = choose_compared_depths(k, min(first.manifest.max_k, second.manifest.max_k))
     tops = {depth: (first.topk_by_plan(rows, depth), second.topk_by_plan(rows, depth)) for depth in depths}
+    if first.names is not None and second.names is not None:
+        tops = {depth: (top, match_names(other, second.names, first.names)) for depth, (top, other) in tops.items()}
     settings = pair_settings(flatten_manifest(first), flatten_manifest(second))
     return Difference(
         k=k,
@@ -74,6 +83,7 @@ def compare_heads(first: Head, second: Head, contexts: npt.ArrayLike, k: int = C
         agreement={depth: measure_agreement(*pair) for depth, pair in tops.items()},
         **compare_in_detail(*tops[k]),
         relabelled=count_relabelled(first, second),
+        **compare_names(first.names, second.names),
         settings=settings,
         differing=[name for name, (one, other) in settings.items() if one != other],
     )
@@ -85,10 +95,33 @@ def choose_compared_depths(k: int, max_k: int) -> list[int]:
 
 
 def check_pair(first: Head, second: Head) -> None:
-    """Raise BadInput unless both heads have the same V and the same d."""
+    """Raise BadInput unless both heads have the same d and, where not both have names, the same V."""
     sizes = [f"{head.folder} has V = {head.manifest.classes}, d = {head.manifest.dim}" for head in (first, second)]
-    if (first.manifest.classes, first.manifest.dim) != (second.manifest.classes, second.manifest.dim):
+    named = first.names is not None and second.names is not None
+    fits = first.manifest.dim == second.manifest.dim and (named or first.manifest.classes == second.manifest.classes)
+    if not fits:
         raise BadInput(f"{' and '.join(sizes)}: give two heads over the same classes and contexts")
+
+
+def match_names(top: TopK, names: Names, others: Names) -> TopK:
+    """An answer by the ids that its classes have among `others`, and by ids from there on for names that these lack."""
+    ids, places = np.unique(top.ids, return_inverse=True)
+    classes = ids[ids != NO_CLASS]
+    new = others.find(names.read(classes).tolist())
+    ids[ids != NO_CLASS] = np.where(new == NO_CLASS, others.classes.size + classes, new)
+    return replace(top, ids=ids[places].reshape(top.ids.shape))
+
+
+def compare_names(first: Names | None, second: Names | None) -> dict[str, Any]:
+    """How many names one of them lacks, or has at another id; None for each where there are no names."""
+    if first is None or second is None:
+        return dict.fromkeys(("only_first", "only_second", "moved"))
+    _, one, other = np.intersect1d(first.hashes, second.hashes, assume_unique=True, return_indices=True)
+    return {
+        "only_first": first.hashes.size - one.size,
+        "only_second": second.hashes.size - other.size,
+        "moved": int((first.classes[one] != second.classes[other]).sum()),
+    }
 
 
 def measure_agreement(first: TopK, second: TopK) -> Share:
@@ -127,7 +160,7 @@ def subtract_logprobs(first: TopK, second: TopK) -> DoubleArray:
 
 def count_relabelled(first: Head, second: Head) -> int | None:
     """How many classes have another label: then the ids do not mean the same."""
-    if first.labels is None or second.labels is None:
+    if first.labels is None or second.labels is None or (first.names is not None and second.names is not None):
         return None
     return sum(one != other for one, other in zip(first.labels, second.labels, strict=True))
 

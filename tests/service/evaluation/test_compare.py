@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from shortlist.bundle.names import Names
 from shortlist.core.results import TopK
 from shortlist.errors import BadInput
 from shortlist.evaluation.compare import compare_heads, mark_common_classes, measure_agreement
@@ -101,6 +102,25 @@ def test_other_labels_are_counted(tmp_path):
     bare = make_head(tmp_path / "bare", dense, **full)
     assert compare_heads(first, second, ROWS).relabelled == 2
     assert compare_heads(first, bare, ROWS).relabelled is None
+
+
+def test_classes_are_matched_by_name_where_both_heads_have_names(tmp_path):
+    """As after `compact --renumber`: the first class is gone, one came, and all others have another id."""
+    names, full = [f"item-{i}" for i in range(CLASSES + 1)], {"method": "full", "options": {}}
+    dense = make_dense()
+    weight = np.concatenate([dense.weight[1:], np.full((2, DIM), 1e-3, np.float32)])
+    first = make_head(tmp_path / "first", dense, names=Names.make(names[:-1]), **full)
+    later = Names.make([*names[1:], "new"])
+    second = make_head(tmp_path / "second", replace(dense, weight=weight), names=later, **full)
+    rows = ROWS[logprobs_of(dense, ROWS)[:, 0] < -20]
+    result = compare_heads(first, second, rows)
+    assert len(rows) > 10
+    assert (result.only_first, result.only_second, result.moved) == (1, 2, CLASSES - 1)
+    assert (result.agreement[1].mean, result.same_order) == (1, 1)
+    assert result.logprob_difference["max"] < 1e-3
+    lines = call_cli("diff", first.folder, second.folder).stdout.splitlines()
+    (line,) = (line for line in lines if line.startswith("names "))
+    assert "1 in the first alone, 2 in the second alone, 299 with another id" in line
 
 
 def test_heads_of_other_layers_are_refused(heads, tmp_path):
