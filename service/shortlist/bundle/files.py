@@ -117,6 +117,12 @@ def take_stamp(path: Path) -> Stamp | None:
     return Stamp(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
+def are_other_files(before: Stamps, now: Stamps) -> bool:
+    """Whether every file is there, and is none that was there before."""
+    pairs = [(before[name], stamp) for name, stamp in now.items()]
+    return all(one is not None and other is not None and one.inode != other.inode for one, other in pairs)
+
+
 def protect(folder: Path) -> None:
     """Take the write permission from every file below `folder`, but not from the report, which may be made anew.
 

@@ -23,7 +23,7 @@ from .array_table import (
     find_rules,
     list_sizes,
 )
-from .files import check_files, take_stamps
+from .files import Stamps, are_other_files, check_files, take_stamps
 from .graph_table import find_signature
 from .manifest import MANIFEST_FILE, read_manifest
 from .names import NAME_ROLES, Names
@@ -146,9 +146,26 @@ class Bundle:
             self.part_sizes = np.diff(arrays["offsets"]).tolist()
 
     def find_change(self) -> str | None:
-        """The path of the first file that was written, replaced or removed since the bundle was opened, or None."""
+        """The path of the first file that was written, replaced or removed since the bundle was opened, or None.
+
+        A whole copy in its place is no change: a link to the repository may have been turned to the next release of it.
+        """
         now = take_stamps(self.folder, self.manifest)
+        if self.is_copy(now):
+            self.stamps = now
         return next((name for name, stamp in self.stamps.items() if now[name] != stamp), None)
+
+    def is_copy(self, stamps: Stamps) -> bool:
+        """Whether all files are other ones than those that were opened, and hold the same, by their hashes."""
+        if not are_other_files(self.stamps, stamps):
+            return False
+        try:
+            if read_manifest(self.folder).digest != self.manifest.digest:
+                return False
+            check_files(self.folder, self.manifest, hashes=True)
+        except BundleError:
+            return False
+        return True
 
     def names(self) -> Names | None:
         """The names of classes, mapped, or None where the bundle has none; raises BundleError."""

@@ -70,6 +70,22 @@ def test_a_file_that_was_touched_is_a_fault_until_the_bundle_is_loaded_again(mod
     assert published == {"lm": True}
 
 
+@pytest.mark.parametrize("damage", [None, "labels.json"])
+def test_a_link_that_is_turned_to_another_copy_of_the_repository_is_no_fault(small_repository, tmp_path, damage):
+    """As volumes of Kubernetes and tools of deployment put a next release in the place of one."""
+    copies = [copy_writable(small_repository / "lm", tmp_path / name / "lm") for name in ("first", "second")]
+    if damage is not None:
+        (copies[1] / "1" / damage).write_bytes(b"x" * (copies[0] / "1" / damage).stat().st_size)
+    link, turned = tmp_path / "repository", tmp_path / "turned"
+    link.symlink_to("first")
+    bundle = Bundle(link / "lm" / "1")
+    turned.symlink_to("second")
+    turned.rename(link)
+    assert bundle.find_change() == (None if damage is None else "manifest.json")
+    (copies[1] / "1" / "labels.json").write_bytes(b"x")
+    assert bundle.find_change() is not None
+
+
 def test_a_fault_is_logged_once_and_so_is_its_end(models, releases, findings, caplog):
     watch, _ = findings
     labels = models.find("lm").folder / "labels.json"
