@@ -10,7 +10,7 @@ from shortlist.bundle.repository import find_version_folders, list_names, may_be
 from shortlist.errors import BundleError, NotFound
 
 from .arrivals import Arrivals, Signature, take_signature
-from .declaration import DECLARATION_FILE, Declaration, read_declaration
+from .declaration import DECLARATION_FILE, Declaration, check_pinned, read_declaration
 from .version_table import VersionTable, place_alias
 
 log = logging.getLogger(__name__)
@@ -63,10 +63,15 @@ class Candidates:
             return folders
         return {version: folder for version, folder in folders.items() if may_be_bundle(folder)}
 
-    def declare(self, table: VersionTable) -> tuple[Declaration, str | None]:
-        """What a model's file declares, which is logged when it is new; where it is wrong, the table's own, and why."""
+    def declare(self, table: VersionTable, versions: Collection[int] = ()) -> tuple[Declaration, str | None]:
+        """What a model's file declares, which is logged when it is new; where it is wrong, the table's own, and why.
+
+        versions: that lie in the repository.
+        """
+        home = self.repository / table.name
         try:
-            declaration, fault = read_declaration(self.repository / table.name), None
+            declaration, fault = read_declaration(home), None
+            check_pinned(declaration, home, versions)
         except BundleError as error:
             declaration, fault = table.declaration, str(error)
         if declaration != table.declaration or (fault is None and table.fault is not None):

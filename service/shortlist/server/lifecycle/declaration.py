@@ -85,3 +85,14 @@ def read_declaration(folder: Path) -> Declaration:
         place = ".".join(str(part) for part in first["loc"])
         reason = cut(first["msg"].removeprefix("Value error, "))
         raise BundleError(f"{path} is wrong{f' at {place!r}' if place else ''} ({reason}): mend that file") from None
+
+
+def check_pinned(declaration: Declaration, folder: Path, versions: Collection[int]) -> None:
+    """Raise BundleError where no version of the model of this folder would be served, since others are pinned."""
+    pinned = declaration.pinned
+    if pinned is not None and versions and not declaration.aliases and set(pinned).isdisjoint(versions):
+        numbers = ", ".join(map(str, pinned))
+        raise BundleError(
+            f"{folder / DECLARATION_FILE} pins {cut(numbers)}, and none of that is among the versions here: mend that "
+            "file, or put the version there"
+        )

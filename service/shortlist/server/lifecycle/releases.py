@@ -19,7 +19,7 @@ from shortlist.server.settings import Settings
 
 from .arrivals import Arrivals, Signature, take_signature
 from .candidates import Candidates, Folders
-from .declaration import read_declaration
+from .declaration import check_pinned, read_declaration
 from .registry import Models
 from .version_table import VersionTable
 
@@ -85,7 +85,7 @@ class Releases:
             folders = self.candidates.find_folders(name)
         except OSError:
             return  # the first update says why
-        declaration, fault = self.candidates.declare(VersionTable(name, {}))
+        declaration, fault = self.candidates.declare(VersionTable(name, {}), folders)
         table = VersionTable(name, {}, declaration)
         models = {version: Model(name, version, folders[version]) for version in self.candidates.choose(table, folders)}
         self.models.put(table.with_versions(models, declaration, fault))
@@ -113,7 +113,7 @@ class Releases:
         """
         repository = self.candidates.repository
         folders = list_bundles(repository, name)
-        read_declaration(repository / name)
+        check_pinned(read_declaration(repository / name), repository / name, folders)
         for folder in folders.values():
             self.candidates.rejections.pop(folder, None)
         return self.update(name, again=True)
@@ -134,7 +134,7 @@ class Releases:
             self.candidates.warn(name, f"{error.filename} cannot be listed ({error.strerror}); what is served stays")
             return change
         self.candidates.forget_gone(name, folders)
-        declaration, fault = self.candidates.declare(table)
+        declaration, fault = self.candidates.declare(table, folders)
         if fault is not None:
             self.note_fault(table, folders, fault, change)
             return change

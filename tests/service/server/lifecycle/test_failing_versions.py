@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from shortlist.bundle.repository import find_version_folders
+from shortlist.errors import BundleError
 from shortlist.items.store import ItemStore
 from shortlist.server.lifecycle import candidates
 
@@ -136,6 +137,32 @@ def test_at_the_start_a_wrong_file_is_why_its_model_does_not_answer(repository):
     repository.declare({})
     assert repository.look() == []
     assert repository.ready_versions == {1}
+
+
+def test_pinned_versions_of_which_there_is_none_change_nothing(repository, caplog):
+    caplog.set_level("INFO", "shortlist.server.lifecycle.candidates")
+    repository.declare({"pinned": [9, 10]})
+    (failure,) = repository.start()
+    assert "model.json pins 9, 10, and none of that is among the versions here" in failure
+    assert repository.states == {("lm", 1): "failed"}
+    repository.declare({"pinned": [1]})
+    repository.look()
+    repository.declare({"pinned": [2]})
+    for _ in range(3):
+        assert repository.look() == []
+    assert (repository.ready_versions, repository.find()) == ({1}, 1)
+    assert "pins 2" in repository.releases.models.find_table("lm").fault
+    with pytest.raises(BundleError, match="pins 2"):
+        repository.releases.reload("lm")
+    repository.put(2)
+    repository.look()
+    assert repository.ready_versions == {2}
+    assert caplog.text.count("is served as its model.json declares") == 2
+    for version in ("1", "2"):
+        shutil.rmtree(repository.root / "lm" / version)
+    repository.put(1, "other")
+    repository.look()
+    assert repository.states == {("other", 1): "ready"}, "a model without versions goes, whatever it pins"
 
 
 @pytest.mark.parametrize("latest", [1, 2])
