@@ -71,6 +71,8 @@ def compact(
         check_renumbering(bundle)
     overlay = replay_changes(bundle, find_log(logs, folder.name))
     dense, texts = apply_changes(load_like_layer(bundle), Texts(bundle.labels(), list_names(bundle)), overlay)
+    if not dense.real_classes:
+        raise BadInput(f"all items of {source} were removed: put some before they are exported")
     request = make_like_request(bundle)
     if renumber:
         request = renumber_sets(request, dense)

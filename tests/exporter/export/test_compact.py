@@ -229,3 +229,20 @@ def test_a_promise_of_more_classes_than_are_left_is_dropped():
     request = Request(promise={1: 0.5, 5: 0.5, 20: 0.5})
     assert limit_classes(request, 19).promise == {1: 0.5, 5: 0.5}
     assert limit_classes(replace(request, max_k=4), 19).promise == {1: 0.5}
+
+
+@pytest.mark.parametrize("renumber", [False, True])
+def test_a_model_without_items_is_refused_in_a_sentence(repository, store, renumber):
+    load(store, repository, 1)
+    change(store.ledgers["lm"], [], [f"item-{i}" for i in range(300)], 1)
+    with pytest.raises(BadInput, match=r"all items of .* were removed: put some before"):
+        compact(repository / "lm", store.folder, make_contexts(), renumber=renumber)
+
+
+def test_a_bundle_without_its_layer_is_not_told_to_give_what_the_command_does_not_take(store, tmp_path):
+    out = tmp_path / "repository" / "bare" / "1"
+    export(make_dense(), make_contexts(), out, Request("svd", {}, keep_dense=False, fallback=False, threads=1))
+    head = store.attach(shortlist.load(out, threads=1).with_identity("bare", 1))
+    store.find_ledger(head).submit(ItemBatch.make([], np.empty((0, DIM), np.float32), [3])).result()
+    with pytest.raises(BadInput, match="with --no-dense: export it again, by --like with --weights"):
+        compact(out.parent, store.folder, make_contexts())
