@@ -46,6 +46,11 @@ def pack_frame(position: int, content: bytes) -> bytes:
     return HEAD.pack(MAGIC, len(content), checksum, position) + content
 
 
+def begins_frame(content: bytes) -> bool:
+    """Whether a file that begins so may hold a torn frame: what a killed system has not written may be zeros."""
+    return MAGIC.startswith(content) or not any(content)
+
+
 def read_frame(file: int, start: int, size: int) -> Frame | None:
     """The frame that begins at `start` of an open file of `size` bytes; None where there is no whole one."""
     head = os.pread(file, HEAD.size, start)
@@ -111,7 +116,10 @@ class LogFile:
         return end
 
     def cut_torn_end(self) -> None:
-        """Cut off what follows the last whole frame; raises BundleError where that holds a whole one again."""
+        """Cut off what follows the last whole frame.
+
+        Raises BundleError where that holds a whole one again, and for a file that never was a log.
+        """
         size = os.fstat(self.file).st_size
         if size == self.size:
             return
@@ -119,6 +127,8 @@ class LogFile:
             raise BundleError(
                 f"{self.path} is damaged at byte {self.size}, before its end: restore it from a copy, or move it away"
             )
+        if not self.size and not begins_frame(os.pread(self.file, len(MAGIC), 0)):
+            raise BundleError(f"{self.path} is no log of changes, or one of another version: move it away")
         log.warning("%s: the last %d bytes were never acknowledged, and are cut off", self.path, size - self.size)
         os.ftruncate(self.file, self.size)
         os.fsync(self.file)

@@ -48,6 +48,20 @@ def test_damage_before_the_end_is_refused(path):
     assert path.read_bytes() == whole
 
 
+def test_a_file_that_is_no_log_is_left_as_it_is(path):
+    path.write_bytes(b"item-1\nitem-2\n")
+    with pytest.raises(BundleError, match="is no log of changes, or one of another version"):
+        LogFile(path)
+    assert path.read_bytes() == b"item-1\nitem-2\n"
+
+
+@pytest.mark.parametrize("content", [b"SLI", b"SLIC\0\0", b"\0" * 9])
+def test_a_first_frame_that_is_torn_is_cut(path, content):
+    path.write_bytes(content)
+    LogFile(path).close()
+    assert path.read_bytes() == b""
+
+
 def test_two_servers_do_not_write_one_log(path):
     log = LogFile(path)
     with pytest.raises(BundleError, match="is written by another server"):
