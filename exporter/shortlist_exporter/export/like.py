@@ -149,7 +149,7 @@ def load_like_layer(bundle: Bundle) -> Dense:
     """The dense layer that a bundle stands for; raises BadInput where it was exported without."""
     manifest = bundle.manifest
     if not bundle.has_graph("dense"):
-        raise BadInput(f"{bundle.folder} was exported with --no-dense: export it again, by --like with --weights")
+        raise BadInput(f"{bundle.folder} was exported with --no-dense: export it again, and give --weights")
     arrays = read_dense_weights(bundle.graph("dense").path)
     return Dense(
         arrays["columns"].T.copy(),

@@ -244,5 +244,5 @@ def test_a_bundle_without_its_layer_is_not_told_to_give_what_the_command_does_no
     export(make_dense(), make_contexts(), out, Request("svd", {}, keep_dense=False, fallback=False, threads=1))
     head = store.attach(shortlist.load(out, threads=1).with_identity("bare", 1))
     store.find_ledger(head).submit(ItemBatch.make([], np.empty((0, DIM), np.float32), [3])).result()
-    with pytest.raises(BadInput, match="with --no-dense: export it again, by --like with --weights"):
+    with pytest.raises(BadInput, match="with --no-dense: export it again, and give --weights"):
         compact(out.parent, store.folder, make_contexts())
