@@ -9,6 +9,7 @@ from shortlist.bundle.class_sets import check_set_name
 from shortlist.bundle.names import Names
 from shortlist.bundle.reader import parse_version_folder
 from shortlist.bundle.repository import check_name
+from shortlist.core.checks import require_utf8
 from shortlist.core.filters import check_id_range
 from shortlist.core.results import IdArray
 from shortlist.errors import BadInput
@@ -71,7 +72,7 @@ def limit_classes(request: Request, classes: int) -> Request:
 def check_request(dense: Dense, contexts: Contexts, out: Path, request: Request) -> None:
     """Raise BadInput before any work for what could not succeed."""
     import_onnxruntime()  # what the finished bundle is measured with
-    parse_version_folder(out)
+    parse_version_folder(require_utf8(out))
     check_name(out.parent.name)
     check_pair(dense, contexts)
     real = dense.real_classes

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from safetensors.numpy import load_file
 
+from shortlist.core.checks import require_utf8
 from shortlist.core.graph_file import GraphFile
 from shortlist.errors import BundleError, NotFound
 
@@ -48,8 +49,10 @@ class Bundle:
     def __init__(self, folder: Path, *, verify: bool = True) -> None:
         """Open `folder`; with `verify`, hash every file (about 1 s per GB), and read none that has no hash.
 
-        Raises NotFound when there is no such folder, BundleError when a file is missing, cut, edited or a link.
+        Raises NotFound when there is no such folder, BadInput when its path is not UTF-8, BundleError when a file is
+        missing, cut, edited or a link.
         """
+        require_utf8(folder)
         if not folder.is_dir():
             raise NotFound(f"there is no bundle at {folder}: name the folder <name>/<version>")
         check_is_version(folder)

@@ -9,6 +9,8 @@ from typing import Any
 
 from shortlist.errors import BadInput, NotFound
 
+MAX_PATH_CHARACTERS = 200  # in an error sentence
+
 
 def cut(text: object, length: int = 60) -> str:
     """Cut `text` to `length` characters on one line, so that it fits into an error sentence."""
@@ -32,6 +34,21 @@ def parse_whole_number(what: str, value: Any) -> int:
     except TypeError:
         pass
     raise BadInput(f"{what} is {show(value)}: give a whole number")
+
+
+def require_utf8(path: Path) -> Path:
+    """Return `path`; raises BadInput where its name is not UTF-8 or, as in an ASCII locale, is not read as that.
+
+    ONNX Runtime takes paths as texts alone, and an answer in JSON could not name such a one.
+    """
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{cut(path, MAX_PATH_CHARACTERS)} is not UTF-8, as the paths of graphs have to be: rename the folder, or "
+            "set LC_ALL=C.UTF-8 where it has another name in your shell"
+        ) from None
+    return path
 
 
 def is_count(value: Any) -> bool:

@@ -9,9 +9,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from shortlist.core.checks import require_utf8
 from shortlist.errors import BadInput
 
 ENVIRONMENT_PREFIX = "SHORTLIST_"
@@ -49,7 +50,9 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, frozen=True, extra="ignore")
 
-    repository: Path = Field(Path("build/repository"), description="folder of <name>/<version>/ bundles")
+    repository: Annotated[Path, AfterValidator(require_utf8)] = Field(
+        Path("build/repository"), description="folder of <name>/<version>/ bundles"
+    )
     host: Annotated[str, BeforeValidator(strip_brackets)] = Field(
         "127.0.0.1", min_length=1, description="address to listen on"
     )

@@ -266,6 +266,8 @@ def test_bad_pairs(out):
         export(make_dense(padded=np.arange(300)), contexts, out, Request())
     with pytest.raises(BundleError, match="whole number from 1"):
         export(make_dense(), contexts, out.parent / "latest", Request())
+    with pytest.raises(BadInput, match="is not UTF-8"):
+        export(make_dense(), contexts, out.parents[1] / "h\udcfcte" / "lm" / "1", Request())
 
 
 def test_smallest_layer(tmp_path):

@@ -10,7 +10,7 @@ from shortlist.bundle.files import sha256
 from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
 from shortlist.bundle.names import NAME_ROLES
 from shortlist.bundle.reader import Bundle
-from shortlist.errors import BundleError, NotFound
+from shortlist.errors import BadInput, BundleError, NotFound
 
 from tests.support.layers import copy_writable, make_dense
 
@@ -32,6 +32,14 @@ def damaged(bundle):
 
 def test_opens(bundle):
     assert Bundle(bundle).manifest.name == "lm"
+
+
+def test_a_path_that_is_not_utf8_is_refused(bundle, tmp_path):
+    """ONNX Runtime takes none: its own sentence would blame the bundle."""
+    place = tmp_path / "h\udcfcte"
+    bundle.parent.rename(place)
+    with pytest.raises(BadInput, match=r"h\\udcfcte/1 is not UTF-8, .*: rename the folder, or set LC_ALL=C.UTF-8"):
+        shortlist.load(place / "1")
 
 
 def test_a_folder_of_versions_is_refused_with_its_newest(bundle):

@@ -23,6 +23,13 @@ def test_defaults():
     assert (result.host, result.port, result.device, result.body_limit) == ("127.0.0.1", 8000, None, 16 << 20)
 
 
+def test_a_repository_whose_path_is_not_utf8_is_refused(monkeypatch):
+    """No bundle of it could be opened, and no answer in JSON could say which."""
+    monkeypatch.setenv("SHORTLIST_REPOSITORY", "h\udcfcte")
+    with pytest.raises(BadInput, match=r"h\\udcfcte is not UTF-8"):
+        load_settings()
+
+
 def test_variables_are_overridden_by_flags(monkeypatch):
     monkeypatch.setenv("SHORTLIST_PORT", "9000")
     monkeypatch.setenv("SHORTLIST_REPOSITORY", "models")
