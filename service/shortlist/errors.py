@@ -26,6 +26,11 @@ The message is one sentence: what was wrong, where, and how to mend it.
 
 from __future__ import annotations
 
+import re
+
+# Of Python, of the linker, of C++ and of torch, which raise it as errors of several kinds.
+LACKS = re.compile("can't start new thread|failed to map segment|bad_alloc|can't allocate memory")
+
 
 class ShortlistError(Exception):
     """Base of all errors raised on purpose; `status` is the HTTP status of the response."""
@@ -148,3 +153,8 @@ class Unreachable(ShortlistError):
     """Client side: no server answered."""
 
     status = 503
+
+
+def is_lack(error: BaseException) -> bool:
+    """Whether an error says that the system refused memory, files or threads, so that nothing else is to blame."""
+    return isinstance(error, (OSError, MemoryError)) or LACKS.search(str(error)) is not None

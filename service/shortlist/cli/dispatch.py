@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from shortlist import __version__
+from shortlist.core.checks import cut
 from shortlist.core.extras import require
-from shortlist.errors import ShortlistError
+from shortlist.errors import ShortlistError, is_lack
 
 COMMANDS = {
     "capture": (
@@ -49,6 +50,7 @@ COMMANDS = {
 }
 
 LAST_STANDARD_STREAM = 2  # the number of standard errors
+MAX_REASON_CHARACTERS = 200
 SIGNAL_EXIT_CODE = 128  # to which shells add the number of the signal that ended a process
 
 
@@ -98,10 +100,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"shortlist {name}: {describe_os_error(error)}", file=sys.stderr)
     except KeyboardInterrupt as stop:
         return end_by_signal(name, *stop.args)
-    except Exception:
-        if not signals:
+    except Exception as error:
+        if signals:  # compiled code raised an error of its own in place of the interrupt
+            return end_by_signal(name, signals[-1])
+        if not is_lack(error):
             raise
-        return end_by_signal(name, signals[-1])  # compiled code raised an error of its own in place of the interrupt
+        print(f"shortlist {name}: {describe_lack(error)}", file=sys.stderr)
     release_stdout()
     return 1
 
@@ -169,6 +173,12 @@ def describe_os_error(error: OSError) -> str:
     if error.filename is None:
         return f"the system refused ({reason}): mend that, then run the same command again"
     return f"{error.filename} cannot be used ({reason}): mend that, then run the same command again"
+
+
+def describe_lack(error: Exception) -> str:
+    """Describe in one sentence that there was too little memory, or too few threads."""
+    reason = f"{type(error).__name__}: {cut(error, MAX_REASON_CHARACTERS)}".rstrip(": ")
+    return f"the system refused ({reason}): give this process more memory or threads, then run the same command again"
 
 
 def release_stdout() -> None:

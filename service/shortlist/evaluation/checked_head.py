@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from shortlist.bundle.reader import Bundle
 from shortlist.core.checks import cut
-from shortlist.errors import BundleError, ShortlistError
+from shortlist.errors import BundleError, ShortlistError, is_lack
 from shortlist.head import Head
 
 from .canary import check_canary
 
-REFUSALS = re.compile("can't start new thread|failed to map segment|bad_alloc")  # of Python, of the linker, of C++
 log = logging.getLogger(__name__)
 
 
@@ -44,7 +42,7 @@ def explain_failures(folder: Path) -> Iterator[None]:
 
 def advise(error: Exception) -> str:
     """What to do about it: the bundle is blamed only where the system did not refuse memory, files or threads."""
-    if isinstance(error, (OSError, MemoryError)) or REFUSALS.search(str(error)):
+    if is_lack(error):
         return "give this process more memory, files or threads, and load it again"
     return "export it again"
 

@@ -187,6 +187,34 @@ def test_a_file_that_may_not_be_read(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("shortlist check: x.npy cannot be used (Permission denied)")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ImportError("onnxruntime.so: failed to map segment from shared object"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error):
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr("shortlist.cli.check.open_bundle", refuse)
+    assert main(["check", "lm/1"]) == 1
+    sentence = capsys.readouterr().err
+    assert sentence.startswith(f"shortlist check: the system refused ({type(error).__name__}")
+    assert sentence.endswith("give this process more memory or threads, then run the same command again\n")
+
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("an error in the program")
+
+    monkeypatch.setattr("shortlist.cli.check.open_bundle", fail)
+    with pytest.raises(RuntimeError, match="an error in the program"):
+        main(["check", "lm/1"])
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_that_compiled_code_turns_into_an_error_is_a_stop(number):
     """numpy's comparison of structured arrays, for one, raised a TypeError in place of KeyboardInterrupt."""
