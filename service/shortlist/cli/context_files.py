@@ -52,7 +52,7 @@ def read_targets(path: Path) -> Array | None:
 
 def read_safetensors_targets(path: Path) -> Array | None:
     """Read the tensor `targets` alone, None where there is none; raises SafetensorError."""
-    with safetensors.safe_open(path, framework="numpy") as file:
+    with path.open("rb"), safetensors.safe_open(path, framework="numpy") as file:
         return file.get_tensor("targets") if "targets" in file.keys() else None
 
 
@@ -96,7 +96,7 @@ def open_contexts(path: Path) -> ContextFile:
         npy = path.suffix == ".npy"
         map_file = partial(np.load, path, mmap_mode="r", allow_pickle=False) if npy else map_safetensors(path)
         contexts = map_file()
-    except (SafetensorError, ValueError, TypeError, KeyError, EOFError, OSError) as error:
+    except (SafetensorError, ValueError, TypeError, KeyError, EOFError) as error:
         raise BadInput(f"{path} cannot be read: give {CONTEXTS_FORMAT}") from error
     if contexts.ndim != 2 or contexts.dtype.kind not in "fiu":
         raise BadInput(f"contexts of {path} are {contexts.dtype} {list(contexts.shape)}: give {CONTEXTS_FORMAT}")
@@ -106,10 +106,10 @@ def open_contexts(path: Path) -> ContextFile:
 
 def map_safetensors(path: Path) -> Callable[[], Array]:
     """Return a function that maps the tensor `contexts`; raises SafetensorError, KeyError, ValueError."""
-    with safetensors.safe_open(path, framework="numpy") as file:  # checks the header against the file's size
-        if "contexts" not in file.keys():
-            raise ValueError("no tensor 'contexts'")
     with path.open("rb") as content:
+        with safetensors.safe_open(path, framework="numpy") as file:  # checks the header against the file's size
+            if "contexts" not in file.keys():
+                raise ValueError("no tensor 'contexts'")
         length = int.from_bytes(content.read(8), "little")
         entry = json.loads(content.read(length))["contexts"]
     shape, dtype = tuple(entry["shape"]), SAFETENSORS_DTYPES[entry["dtype"]]

@@ -35,6 +35,18 @@ def test_weights_and_bias_of_any_float_become_float32(tmp_path, weight, dtype):
     assert (dense.logit_scale, dense.soft_cap, dense.padded.size) == (1.0, None, 0)
 
 
+def test_a_file_that_may_not_be_read_is_not_called_absent(tmp_path, weight, monkeypatch):
+    """As safetensors does."""
+
+    def refuse(path, *_):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    path = save(tmp_path / "head.safetensors", weight=weight)
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    with pytest.raises(PermissionError, match=r"head\.safetensors"):
+        load_dense(path)
+
+
 def test_a_convolution_of_1_by_1_is_a_layer_and_pooled_features_are_contexts(tmp_path, weight):
     dense = load_dense(save(tmp_path / "head.safetensors", weight=weight[:, :, None, None]))
     np.testing.assert_array_equal(dense.weight, weight.numpy())

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 from shortlist.cli.context_files import read_contexts, read_targets
 from shortlist.errors import BadInput, NotFound
 
+FEW = np.ones((3, 4), np.float32)
 TARGETS = np.random.default_rng(2).integers(0, 300, 150)
 
 
@@ -42,3 +43,19 @@ def test_a_large_file_is_mapped_and_not_copied(tmp_path, dtype):
     tracemalloc.stop()
     assert peak < rows.nbytes / 8
     assert np.array_equal(contexts, rows)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.safetensors"])
+@pytest.mark.parametrize("read", [read_contexts, read_targets])
+def test_a_file_that_may_not_be_read_is_not_called_another_kind_of_file(tmp_path, monkeypatch, name, read):
+    """safetensors says itself that such a file is absent."""
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", name)
+
+    np.save(tmp_path / "x.npy", FEW)
+    save_file({"contexts": FEW, "targets": TARGETS}, tmp_path / "x.safetensors")
+    monkeypatch.setattr("pathlib.Path.open", refuse)
+    monkeypatch.setattr("numpy.load", refuse)
+    with pytest.raises(PermissionError, match=name):
+        read(tmp_path / name)

@@ -54,7 +54,7 @@ def read_tensors(path: Path, npy_name: str) -> Tensors:
     try:
         if path.suffix == ".npy":
             return Tensors(path, {npy_name: load_npy(path)})
-        with safe_open(path, framework="pt") as file:
+        with path.open("rb"), safe_open(path, framework="pt") as file:  # which calls a file absent that it may not read
             return Tensors(path, {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {})
     except (SafetensorError, ValueError, TypeError, EOFError) as error:
         mending = (
