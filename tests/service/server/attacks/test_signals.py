@@ -72,11 +72,16 @@ def test_a_server_without_standard_streams_ends_as_others_do(small_repository, t
     path = tmp_path / "s.sock"
     words = [sys.executable, "-m", "shortlist", "serve", small_repository, "--unix-socket", path, "--no-tcp"]
     process = subprocess.Popen(["sh", "-c", f"exec {shlex.join(map(str, words))} >&- 2>&-"])
-    wait_until(path.exists)
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
-        assert client.get("http://localhost/healthz", timeout=60).status_code == 200, "from then on it handles signals"
-    process.terminate()
-    assert process.wait(timeout=DRAIN_SECONDS) == 0
+    try:
+        wait_until(path.exists)
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
+            assert client.get("http://localhost/healthz", timeout=60).status_code == 200, (
+                "it handles signals from then on"
+            )
+        process.terminate()
+        assert process.wait(timeout=DRAIN_SECONDS) == 0
+    finally:
+        process.kill()
 
 
 def test_it_stops_in_time_whatever_its_clients_do(small_repository):
