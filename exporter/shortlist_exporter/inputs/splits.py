@@ -125,8 +125,8 @@ def count_distinct(contexts: npt.NDArray[np.float32]) -> int:
 
 
 def hash_rows(contexts: npt.NDArray[np.float32]) -> Rows:
-    """[n]: 64 bits of a hash of each row of `contexts` [n, d]."""
-    digests = b"".join(blake2b(row.tobytes(), digest_size=8).digest() for row in contexts)
+    """[n]: 64 bits of a hash of each row of `contexts` [n, d]; a zero is the same with either sign."""
+    digests = b"".join(blake2b((row + 0).tobytes(), digest_size=8).digest() for row in contexts)
     return np.frombuffer(digests, np.int64)
 
 
@@ -227,7 +227,7 @@ def sample_rows(contexts: Contexts, part: Mask, seed: int, limit: int) -> Rows:
 
 def drop_repeated_rows(contexts: npt.NDArray[np.float32], rows: Rows) -> Rows:
     """`rows` without those whose context vector an earlier one has."""
-    _, first = np.unique(contexts[rows], axis=0, return_index=True)
+    _, first = np.unique(hash_rows(contexts[rows]), return_index=True)
     return rows[np.sort(first)]
 
 
