@@ -130,10 +130,19 @@ def fill_standard_streams() -> None:
 
     A file or a socket would get their numbers, and with them all that libraries print.
     """
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= LAST_STANDARD_STREAM:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
+    for number in range(LAST_STANDARD_STREAM + 1):
+        if not is_open(number):  # then it is the lowest free number, which the null device gets
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     sys.stdout, sys.stderr = (stream or os.fdopen(number, "w") for number, stream in ((1, sys.stdout), (2, sys.stderr)))
+
+
+def is_open(descriptor: int) -> bool:
+    """Whether the process has a file of this number."""
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def handle_stop_signals() -> list[int]:

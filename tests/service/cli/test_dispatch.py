@@ -1,5 +1,6 @@
 """The command line as typed."""
 
+import os
 import shlex
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import shortlist
-from shortlist.cli.dispatch import main
+from shortlist.cli.dispatch import fill_standard_streams, main
 
 from tests.support.layers import call_cli, make_contexts, make_dense, run_cli
 
@@ -43,6 +44,12 @@ def test_closed_streams_are_given_to_no_file(tmp_path, inputs):
     words = [sys.executable, "-m", "shortlist", "export", *inputs, "--method", "full", "--out", out]
     assert subprocess.run(["sh", "-c", f"{shlex.join(map(str, words))} >&- 2>&-"], check=False).returncode == 0
     assert run_cli("check", out).returncode == 0
+
+
+def test_open_streams_need_no_null_device(monkeypatch):
+    """A root folder of its own may have none."""
+    monkeypatch.setattr(os, "devnull", "/nowhere/null")
+    fill_standard_streams()
 
 
 @pytest.mark.parametrize("command", ["capture", "export", "tune", "report", "check", "query", "diff", "serve"])
