@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
-from shortlist.bundle.manifest import Manifest
+from shortlist.bundle.manifest import Manifest, read_manifest
 from shortlist.bundle.settings import SETTINGS
 from shortlist.cli.dispatch import COMMANDS
 from shortlist.core.extras import require
 from shortlist.server.app import create_app
+from shortlist.server.codecs.v2_query import INPUT_DATATYPES
 from shortlist.server.metrics.prometheus import Metrics
+from shortlist.server.precision.schemas import DepthPrecision, ServedPrecision
 from shortlist.server.precision.series import PrecisionSeries
 from shortlist.server.settings import VARIABLES_ALONE, Settings
 from shortlist_exporter.methods.adaptive import AdaptiveOptions
@@ -107,6 +109,28 @@ def test_operations_list_every_setting():
     assert {each for each in wanted if each not in page} == set()
 
 
+def test_operations_have_the_defaults_of_the_settings():
+    """Those of numbers and of switches; the others are put into words."""
+    rows = {
+        name: row["default"]
+        for row in next(tables(section("operations.md", "Settings")))
+        for name in re.findall(r"`--([a-z-]+)`", row["flag"])
+    }
+    wanted = {
+        name.replace("_", "-"): ("off", "on")[default] if isinstance(default, bool) else f"{default:,.15g}"
+        for name, default in ((name, field.default) for name, field in Settings.model_fields.items())
+        if isinstance(default, bool | int | float) and name != "port"
+    }
+    assert len(wanted) > 40
+    assert {name for name, default in wanted.items() if default not in rows[name].split(", ")} == set()
+
+
+def test_operations_list_every_figure_of_served_precision():
+    names = {name for kind in (ServedPrecision, DepthPrecision) for name in kind.model_fields}
+    page = section("operations.md", "Served precision")
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
 def test_operations_list_every_metric():
     registry = Metrics("0").registry
     PrecisionSeries(list, registry)
@@ -140,9 +164,29 @@ def test_http_lists_every_route(small_repository):
     assert {ending for ending in endings if ending not in page} == set()
 
 
+def test_http_lists_every_input_with_its_datatypes():
+    """Those of a beam step stand on its own page."""
+    pages = section("http.md", "`/v2/models/{name}/infer`") + section("decoding.md", "The step")
+    lines = {name: [line for line in pages.splitlines() if f"`{name}`" in line] for name in INPUT_DATATYPES}
+    missing = {
+        name
+        for name, datatypes in INPUT_DATATYPES.items()
+        if not any(all(datatype in line for datatype in datatypes) for line in lines[name])
+    }
+    assert missing == set()
+
+
 def test_bundle_format_lists_every_field():
     page = section("bundle-format.md", "Manifest")
     assert {name for name in Manifest.model_fields if f"`{name}`" not in page} == set()
+
+
+def test_bundle_format_lists_every_part_of_the_provenance(small_repository):
+    (row,) = (
+        line for line in section("bundle-format.md", "Manifest").splitlines() if line.startswith("| `provenance`")
+    )
+    provenance = read_manifest(small_repository / "lm" / "1").provenance
+    assert {name for name in provenance if f"`{name}`" not in row} == set()
 
 
 def test_bundle_format_lists_every_setting():
