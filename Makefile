@@ -28,7 +28,7 @@ help:  ## this list
 
 setup: $(VENV)/dev.stamp  ## a virtual environment with everything for development, in .venv
 
-native: $(NATIVE)  ## the compiled loops, by the C compiler that there is: seconds
+native: $(NATIVE)  ## the compiled loops, by the C compiler that there is: half a minute
 
 test: $(VENV)/dev.stamp $(VENV)/peers.stamp clients  ## all tests; DATA=folder for those that need data
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long and not alone" $(ARGS)

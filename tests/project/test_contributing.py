@@ -23,6 +23,28 @@ def test_paths_exist(page):
     assert [str(path) for path in find_paths(page) if not path.exists()] == []
 
 
+def find_anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", page.read_text("utf-8"))
+    places = [(page.parent / name if name else page, anchor) for name, anchor in links]
+    assert [f"{place}#{anchor}" for place, anchor in places if anchor not in find_anchors(place)] == []
+
+
+def test_every_target_of_make_that_a_page_names_exists():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    text = "\n".join(page.read_text("utf-8") for page in PAGES)
+    names = set(re.findall(r"(?:`|^)make ([a-z-]+)\b(?!/)", text, re.MULTILINE))
+    assert len(names) > 20
+    assert names - targets == set()
+
+
 def test_contributing_names_both_ways():
     names = {path.relative_to(ROOT).as_posix() for path in find_paths(ROOT / "CONTRIBUTING.md")}
     for folder in ("transport", "engine", "codecs", "scheduling"):
