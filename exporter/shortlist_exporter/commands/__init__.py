@@ -1,1 +1,1 @@
-"""The commands of `shortlist` that need torch: capture, export, tune, report."""
+"""The commands of `shortlist` that need torch: capture, export, tune, report, shard, compact, playground."""
