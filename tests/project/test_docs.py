@@ -40,6 +40,7 @@ OPTIONS = {
     "dsoftmax": DsoftmaxOptions,
     "mixtape": MixtapeOptions,
 }
+NO_DEFAULTS = ("required", "not written", "no promise")  # words of the column for options that have none
 WIDEST = 120  # characters of a line, outside tables and code
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(DOCS.rglob("*.md"))
 LOG_WIDTH = 100
@@ -98,6 +99,23 @@ def test_command_line_lists_every_option(command):
     options = {action.option_strings[0] for action in parser._actions if action.option_strings}
     page = (DOCS / "operations.md").read_text("utf-8") if command == "serve" else section("cli.md", f"`{command}`")
     assert {name for name in options - {"-h"} if not re.search(rf"`{name}[` ]", page)} == set()
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"serve"}))
+def test_help_and_command_line_have_the_same_defaults(command):
+    """What is required, numbers, and that the help of what takes a value names a default that the page has."""
+    parser = argparse.ArgumentParser()
+    require(COMMANDS[command][0]).configure(parser)
+    actions = {name: action for action in parser._actions for name in action.option_strings}
+    rows = [row for rows in tables(section("cli.md", f"`{command}`")) for row in rows if row.get("default")]
+    named = [(actions[name], row["default"]) for row in rows for name in re.findall(r"`(--?[a-z0-9-]+)", row["option"])]
+    assert named
+    assert [action.dest for action, default in named if action.required != (default == "required")] == []
+    silent = [action.dest for action, default in named if action.nargs != 0 and "default" not in action.help]
+    assert set(silent) - {action.dest for action, default in named if default in NO_DEFAULTS} == set()
+    plain = [(action, default.replace(",", "")) for action, default in named]
+    numbers = [(action, float(default)) for action, default in plain if re.fullmatch(r"\d+(\.\d+)?", default)]
+    assert [action.dest for action, default in numbers if action.default not in (None, default)] == []
 
 
 def test_operations_list_every_setting():

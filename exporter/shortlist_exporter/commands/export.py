@@ -54,6 +54,7 @@ WEIGHTS_HELP = (
     "the layer: safetensors (weight [V, d], bias [V]), npy, torch state dict (.pt .pth .bin), ONNX or GGUF model, "
     "or a Hugging Face folder"
 )
+CONTEXTS_HELP = "contexts [n, d], safetensors or npy"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,11 +74,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def configure_layer(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add the arguments of the layer, the contexts, and the bundle's folder."""
     add = parser.add_argument
-    add("--weights", type=Path, required=required, metavar="FILE_OR_FOLDER", help=WEIGHTS_HELP)
+    layer = WEIGHTS_HELP if required else f"{WEIGHTS_HELP} (default: that of --like)"
+    sample = CONTEXTS_HELP if required else f"{CONTEXTS_HELP} (default: sampled around the layer's rows)"
+    add("--weights", type=Path, required=required, metavar="FILE_OR_FOLDER", help=layer)
     add("--tensor", metavar="NAME", help="the weight's name in that file (default: the output layer's)")
     add("--bias-tensor", metavar="NAME", help="the bias's name (default: the one beside the weight, if any)")
     add("--bias", type=Path, metavar="FILE", help="npy or safetensors of the bias [V], from a file of its own")
-    add("--contexts", type=Path, required=required, metavar="FILE", help="contexts [n, d], safetensors or npy")
+    add("--contexts", type=Path, required=required, metavar="FILE", help=sample)
     add("--out", type=Path, required=True, metavar="REPO/NAME/VERSION", help="where the bundle goes; must not exist")
 
 
@@ -112,7 +115,7 @@ def configure_method(parser: argparse.ArgumentParser) -> None:
         help="the same for P@K, repeatable",
     )
     add("--device", metavar="cpu|cuda:N", help="device that ds and ds-svd are trained on (default: cpu)")
-    add("--head", type=Path, metavar="FILE", help="a head that was trained elsewhere: safetensors, torch state dict")
+    add("--head", type=Path, metavar="FILE", help="a head trained elsewhere: safetensors, state dict or checkpoint")
     add("--cosine", action="store_true", help="divide rows and contexts by their lengths: scores are cosines")
 
 

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="contexts [n, d], safetensors or npy, one file a kind of text",
+        help="contexts [n, d], safetensors or npy, one file a kind of text (default: those that the export held out)",
     )
     add("--out", type=Path, metavar="FOLDER", help="where the report goes (default: the bundle's report/)")
     add(

@@ -91,7 +91,7 @@ def configure_search(parser: argparse.ArgumentParser) -> None:
         "--test-contexts",
         type=Path,
         metavar="FILE",
-        help="the test split from a file of its own; then 9/10 of the rest fit",
+        help="the test split from a file of its own; then 9/10 of the rest fit (default: the last tenth)",
     )
     add(
         "--time-budget",
