@@ -165,6 +165,24 @@ def test_methods_list_every_option(method):
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - {"full"}))
+def test_methods_have_the_defaults_of_the_options(method):
+    """Those of numbers and of switches that have a cell, or a place in one, for each option of their row."""
+    rows = [row for rows in tables(section("methods.md", f"`{method}`")) for row in rows if "option" in row]
+    cells = [(re.findall(r"`(\w+)`", row["option"]), row["default"].split(", ")) for row in rows]
+    page = {
+        name: default
+        for names, cell in cells
+        if len(names) == len(cell)
+        for name, default in zip(names, cell, strict=True)
+    }
+    defaults = {name: OPTIONS[method].model_fields[name].default for name in page}
+    code = {name: str(value).lower() for name, value in defaults.items() if isinstance(value, bool)}
+    numbers = {name: value for name, value in defaults.items() if isinstance(value, int | float)}
+    code = {name: f"{value:,.15g}" for name, value in numbers.items()} | code
+    assert {name: default for name, default in page.items() if name in code} == code
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"full"}))
 def test_ways_to_find_more_are_options_of_the_method(method):
     """Every word after `larger` and before a comma or `as in`, and what `--set` shows, is an option's name."""
     ways = METHODS[method].ways_to_find_more
@@ -205,6 +223,13 @@ def test_bundle_format_lists_every_part_of_the_provenance(small_repository):
     )
     provenance = read_manifest(small_repository / "lm" / "1").provenance
     assert {name for name in provenance if f"`{name}`" not in row} == set()
+
+
+def test_bundle_format_marks_the_settings_that_may_be_changed():
+    lines = re.findall(r"^\| `(\w+)` \| (.*)$", section("bundle-format.md", "Manifest"), re.MULTILINE)
+    marked = {plan: set(re.findall(r"`(\w+)`\*", line)) for plan, line in lines if plan in SETTINGS}
+    wanted = {plan: set(kind.adjustable) for plan, kind in SETTINGS.items()}
+    assert marked == wanted | {"mixture": set()}  # in the words of `grouped`
 
 
 def test_bundle_format_lists_every_setting():
