@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import platform
 import sys
+from contextlib import suppress
+from functools import cache
 from importlib import metadata
 
 from shortlist_exporter.inputs.sources import Contexts, Dense
@@ -24,7 +26,11 @@ def record_provenance(dense: Dense, contexts: Contexts) -> dict[str, object]:
     }
 
 
+@cache
 def list_versions() -> dict[str, str]:
-    """Versions of the packages that made the bundle."""
-    present = {distribution.metadata["Name"].lower() for distribution in metadata.distributions()}
-    return {name: metadata.version(name) for name in RECORDED_PACKAGES if name in present}
+    """Versions of the packages that make bundles; of other packages nothing is read."""
+    versions = {}
+    for name in RECORDED_PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
