@@ -13,6 +13,8 @@ NATIVE := service/shortlist/kernels/native/libshortlist_kernels.so
 ARGS ?=
 # Tests and benchmarks import ONNX Runtime and its peers themselves, which would report to Microsoft.
 export ORT_DISABLE_TELEMETRY ?= 1
+# Images for containers often set it: then every process compiles each module that it imports, a server for two seconds.
+unexport PYTHONDONTWRITEBYTECODE
 # Processes that tests are shared among.
 WORKERS ?= 2
 # They share the cores, too: a thread of torch or NumPy that waits for work sleeps, in place of spinning where another
