@@ -14,7 +14,7 @@ from shortlist_exporter.tuning.tuner import TuneRequest, tune
 
 from tests.support.layers import make_dense
 
-CLASSES, DIM, ROWS, DOCUMENTS = 30_000, 96, 9000, 30
+CLASSES, DIM, ROWS, DOCUMENTS = 8_000, 96, 9000, 30
 
 
 def sample(rows, seed, floor=0.1):

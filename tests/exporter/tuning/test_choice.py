@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 def test_what_fails_on_test_gives_way_to_the_next_more_precise(cache, tmp_path, monkeypatch):
     only(monkeypatch, 48, 16, 256)
-    harder = Contexts(sample(2000, 5, floor=0.2))
+    harder = Contexts(sample(2000, 5, floor=0.3))
     record = tune(dense, contexts, tmp_path / "lm" / "1", request_of(cache), test=harder)
     test_trials = [trial for trial in record.trials if trial.test is not None]
     winner = record.trials[record.chosen]

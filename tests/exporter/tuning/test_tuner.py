@@ -32,7 +32,7 @@ from tests.exporter.tuning.conftest import (
     request_of,
     sample,
 )
-from tests.support.layers import call_cli, logprobs_of, run_cli
+from tests.support.layers import call_cli, logprobs_of
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ BAD = {
     "no time left": (contexts, {"minutes": 0.0}, "the time budget is 0 minutes, which leaves no time"),
     "P@5 over max_k": (contexts, {"bundle": Request(max_k=3)}, "P@5 is asked for but the head is to answer k up to 3"),
     "unknown method": (contexts, {"methods": ["svm"]}, "there is no method 'svm'"),
-    "too little memory": (contexts, {"promise": {"memory": 1 << 20}}, "1 MiB cannot hold even the weights, 11 MiB"),
+    "too little memory": (contexts, {"promise": {"memory": 1 << 20}}, "1 MiB cannot hold even the weights, 3 MiB"),
     "dense or not": (contexts, {"allow_dense": True, "bundle": Request(keep_dense=False)}, "give one of --allow-dense"),
     "one row": (Contexts(np.tile(ONES, (9, 1))), {}, "the fit split is one context vector, 7,200 times over"),
     "one row to test": (
@@ -177,7 +177,7 @@ def test_command(tune_result, tmp_path, cache, capsys, monkeypatch):
     save_file({"weight": dense.weight, "bias": dense.bias}, tmp_path / "w.safetensors")
     save_file({"contexts": contexts.contexts, "documents": documents}, tmp_path / "c.safetensors")
     files = ["--weights", tmp_path / "w.safetensors", "--contexts", tmp_path / "c.safetensors", "--threads", 1]
-    flags = ["--target-p1", 0.95, "--target-pk", "5=0.9", "--cache", cache, "--methods", "svd"]
+    flags = ["--target-p1", 0.95, "--target-pk", "5=0.9", "--cache", cache, "--methods", "svd", "--no-report"]
     out = tmp_path / "lm" / "1"
     assert main([str(word) for word in ["tune", *files, *flags, "--out", out]]) == 0
     output, errors = capsys.readouterr()
@@ -186,7 +186,7 @@ def test_command(tune_result, tmp_path, cache, capsys, monkeypatch):
     assert "is the fastest of" in output
     assert records.read_record(out).promise == tune_result[1].promise
     assert main(["check", str(out)]) == 0
-    for run, minutes in ((run_cli, 0), (call_cli, "nan")):
-        process = run("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", minutes)
+    for minutes in (0, "nan"):
+        process = call_cli("tune", *files, *flags, "--out", tmp_path / "lm" / "2", "--time-budget", minutes)
         assert (process.returncode, process.stderr.count("leaves no time")) == (1, 1)
     assert not (tmp_path / "lm" / "2").exists()
