@@ -50,8 +50,8 @@ def divide_by_length(total: float, length: int, penalty: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class NoneBetter:
-    """Stop when no hypothesis that could still come would be among those asked for; the length counts the end."""
+class LengthPenalty:
+    """How every rule compares hypotheses; the length counts the end."""
 
     length_penalty: float = 1.0
 
@@ -61,6 +61,11 @@ class NoneBetter:
     def score(self, total: float, tokens: int, *, ended: bool) -> float:
         """The score of a hypothesis of so many tokens, the end apart."""
         return divide_by_length(total, tokens + ended, self.length_penalty)
+
+
+@dataclass(frozen=True, slots=True)
+class NoneBetter(LengthPenalty):
+    """Stop when no hypothesis that could still come would be among those asked for; the length counts the end."""
 
     def is_done(self, progress: Progress) -> bool:
         """Whether the search for the sentence is over."""
@@ -72,24 +77,19 @@ class NoneBetter:
 
 
 @dataclass(frozen=True, slots=True)
-class CTranslate2:
+class CTranslate2(LengthPenalty):
     """CTranslate2's rule. The length counts the end.
 
     The search ends with round(beam * patience) finished hypotheses; without a length penalty as soon as a best
     continuation has ended its sequence and as many hypotheses are finished as were asked for.
     """
 
-    length_penalty: float = 1.0
     patience: float = 1.0
 
     def __post_init__(self) -> None:
         check_length_penalty(self.length_penalty)
         if not 0 < parse_number("patience", self.patience) < math.inf:
             raise BadInput(f"patience is {self.patience}: give a number over 0")
-
-    def score(self, total: float, tokens: int, *, ended: bool) -> float:
-        """The score of a hypothesis of so many tokens, the end apart."""
-        return divide_by_length(total, tokens + ended, self.length_penalty)
 
     def is_done(self, progress: Progress) -> bool:
         """Whether the search for the sentence is over."""
@@ -99,24 +99,19 @@ class CTranslate2:
 
 
 @dataclass(frozen=True, slots=True)
-class HuggingFace:
+class HuggingFace(LengthPenalty):
     """The rule of Hugging Face's `generate`. The length counts the end.
 
     early_stopping: True ends the search with `beam` finished hypotheses. False and "never" go on while the best beam
     could be better than the worst of the `beam` best hypotheses: by its length now, or at most.
     """
 
-    length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
 
     def __post_init__(self) -> None:
         check_length_penalty(self.length_penalty)
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise BadInput(f"early_stopping is {show(self.early_stopping)}: give True, False or 'never'")
-
-    def score(self, total: float, tokens: int, *, ended: bool) -> float:
-        """The score of a hypothesis of so many tokens, the end apart."""
-        return divide_by_length(total, tokens + ended, self.length_penalty)
 
     def is_done(self, progress: Progress) -> bool:
         """Whether the search for the sentence is over."""
