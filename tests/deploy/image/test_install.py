@@ -59,9 +59,14 @@ def copy_all(words: list[str], folder: Path, place: Path) -> None:
 
 
 def run_pip(python: Path, words: list[str], place: Path) -> None:
-    """Run pip. The image keeps no cache, to stay small; here the one that is there saves minutes."""
+    """Run pip. The image keeps no cache, to stay small; here the one that is there saves minutes.
+
+    The image has all modules compiled, too; here those that are imported are, when they are.
+    """
     assert words.pop(0) == "pip"
     arguments = [word for word in words if word != "--no-cache-dir"]
+    if words[0] == "install":
+        arguments.append("--no-compile")
     subprocess.run([python, "-m", "pip", *arguments, "-qq"], cwd=place, check=True)
 
 
