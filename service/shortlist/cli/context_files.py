@@ -56,18 +56,29 @@ def read_safetensors_targets(path: Path) -> Array | None:
         return file.get_tensor("targets") if "targets" in file.keys() else None
 
 
-def read_kinds(path: Path) -> dict[str, Array]:
-    """Read positions of the rows of each kind of text; {} where the file names no kinds. Raises NotFound, BadInput."""
+def read_kinds(path: Path, documents: Array | None) -> dict[str, Array]:
+    """Read positions of the rows of each kind of text, by the `documents` [n] of the rows; {} where no kinds are named.
+
+    Raises NotFound, BadInput.
+    """
     if path.suffix == ".npy":
         return {}
     with safetensors.safe_open(path, framework="numpy") as file:
         kinds = parse_kinds(file.metadata() or {}, path)
-        documents = file.get_tensor("documents") if "documents" in file.keys() else None
+    return {} if documents is None else find_kind_rows(documents, kinds)
+
+
+def read_documents(path: Path) -> Array | None:
+    """Read the document of each row [n], None where the file does not say. Raises NotFound, BadInput."""
+    if path.suffix == ".npy":
+        return None
+    with safetensors.safe_open(path, framework="numpy") as file:
+        documents: Array | None = file.get_tensor("documents") if "documents" in file.keys() else None
         count = file.get_slice("contexts").get_shape()[0]
     if documents is not None and (documents.shape != (count,) or documents.dtype.kind not in "iu"):
         shape = list(documents.shape)
         raise BadInput(f"documents of {path} are {documents.dtype} of shape {shape}: give [{count}] whole numbers")
-    return {} if documents is None else find_kind_rows(documents, kinds)
+    return documents
 
 
 @dataclass(frozen=True)

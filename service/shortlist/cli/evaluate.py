@@ -23,7 +23,7 @@ from shortlist.evaluation.evaluator import MAX_EVALUATED_ROWS, Depth, Evaluation
 from shortlist.head import Head, load
 
 from .arguments import add_device, add_threads, parse_depths, parse_natural_int, parse_positive_int
-from .context_files import TARGETS_FORMAT, read_contexts, read_kinds, read_targets
+from .context_files import TARGETS_FORMAT, read_contexts, read_documents, read_kinds, read_targets
 from .figures import Line, format_line, format_share, format_summary
 from .result_files import check_out
 
@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         check_folder(args.out)  # before any work
         check_out(args.out, args.contexts, args.targets)
     contexts, targets = read_contexts(args.contexts), load_targets(args)
+    documents = read_documents(args.contexts)
     head = load(args.bundle, device=args.device, threads=args.threads)
     progress = show_progress if sys.stderr.isatty() else None
     result = evaluate(
@@ -78,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         rows=args.rows,
         seed=args.seed,
         at=args.at,
-        kinds=read_kinds(args.contexts),
+        kinds=read_kinds(args.contexts, documents),
+        documents=documents,
         progress=progress,
     )
     try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.bundle.manifest import Quality, Strict
+from shortlist.bundle.manifest import Strict
 from shortlist.core.results import DoubleArray, IdArray
 from shortlist.head import Head
 
@@ -25,6 +25,7 @@ from .measurement import (
     RowFigures,
     TargetRows,
     TruthRows,
+    check_documents,
     check_targets,
     choose_distinct_rows,
     concatenate_figures,
@@ -33,7 +34,8 @@ from .measurement import (
     measure_dense_share,
     read_chunks,
 )
-from .statistics import PRECISION_DEPTHS, Share, Summary
+from .promise import read_promise, warn_of_promise
+from .statistics import Share, Summary
 
 MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one
@@ -125,17 +127,20 @@ def evaluate(
     seed: int = 0,
     at: Sequence[int] = (),
     kinds: Mapping[str, IdArray] | None = None,
+    documents: npt.ArrayLike | None = None,
     progress: RowProgress | None = None,
 ) -> Evaluation:
     """Measure `head` on at most `rows` distinct rows of `contexts`, in random order.
 
     contexts: [n, d] float32. targets: [n] whole numbers, the gold class of each row. at: k for each of which requests
-    are measured in detail. kinds: positions of the rows of each kind of text, for figures by kind. progress: gets
+    are measured in detail. kinds: positions of the rows of each kind of text, for figures by kind. documents: [n]
+    whole numbers, the document of each row, for intervals over documents, since rows of one are alike. progress: gets
     rows done and all. Truth is the bundle's reference; without it nothing is reported that would need it. Raises
     BadInput.
     """
     array = head.check_contexts(contexts)
     gold = None if targets is None else check_targets(head, array, targets)
+    owners = None if documents is None else check_documents(array, documents)
     for k in at:
         head.check_k(k)
     order = choose_distinct_rows(array, rows, seed)
@@ -147,15 +152,22 @@ def evaluate(
             progress(sum(len(part.scored) for part in parts), len(order))
     dense_share = measure_dense_share(head, array[order[:SINGLE_ROWS]])
     members = {name: np.flatnonzero(np.isin(order, rows)) for name, rows in (kinds or {}).items()}
-    return summarize_rows(head, concatenate_figures(parts), members, seed, dense_share)
+    owners = None if owners is None else owners[order]
+    return summarize_rows(head, concatenate_figures(parts), members, owners, seed, dense_share)
 
 
 def summarize_rows(
-    head: Head, rows: RowFigures, kinds: Mapping[str, IdArray], seed: int, dense_share: float
+    head: Head,
+    rows: RowFigures,
+    kinds: Mapping[str, IdArray],
+    documents: IdArray | None,
+    seed: int,
+    dense_share: float,
 ) -> Evaluation:
-    """All rows' figures as one record. kinds: positions of each kind's rows among them."""
+    """All rows' figures as one record. kinds: positions of each kind's rows among them. documents: [n] of the rows."""
     manifest, quality, truth = head.manifest, head.manifest.quality, rows.truth
-    precision = None if truth is None else {k: statistics.estimate_share(hits) for k, hits in truth.hits.items()}
+    precision = None if truth is None else estimate_shares(truth.hits, documents)
+    asked = {} if truth is None else truth.asked
     promised = read_promise(quality, limit_depth(head))
     return Evaluation(
         name=manifest.name,
@@ -166,16 +178,18 @@ def summarize_rows(
         missing=explain_missing(head, rows),
         precision=precision,
         promised=promised,
-        asked=None if truth is None else {k: summarize_depth(rows.hits, rows.risk) for k, rows in truth.asked.items()},
-        kinds=None if truth is None else summarize_kinds(truth.asked.get(1), kinds),
+        asked=None
+        if truth is None
+        else {k: summarize_depth(of_k.hits, of_k.risk, documents) for k, of_k in asked.items()},
+        kinds=None if truth is None else summarize_kinds(asked.get(1), kinds, documents),
         coverage=None if truth is None else {size: float(row.mean()) for size, row in truth.coverage.items()} or None,
         order_kept=None if truth is None else float(truth.order_kept.mean()),
         kl=None if truth is None else summarize_any(truth.kl, 99),
         z_ratio=None if truth is None else statistics.summarize(truth.z_ratio, (1, 99)),
         logprob_error=None if truth is None else statistics.summarize(truth.error, LOGPROB_PERCENTILES),
         logprob_error_hits=None if truth is None else summarize_hits(truth),
-        head_targets=summarize_targets(rows.head_targets),
-        dense_targets=summarize_targets(rows.dense_targets),
+        head_targets=summarize_targets(rows.head_targets, documents),
+        dense_targets=summarize_targets(rows.dense_targets, documents),
         candidates=statistics.summarize(rows.scored, (99,)),
         answered_dense=dense_share,
         cost_macs=None if quality is None else quality.cost_macs,
@@ -184,9 +198,14 @@ def summarize_rows(
     )
 
 
-def summarize_depth(hits: DoubleArray, risk: DoubleArray) -> Depth:
+def estimate_shares(hits: Mapping[int, DoubleArray], documents: IdArray | None) -> dict[int, Share]:
+    """The mean of rows' shares [n] with its interval over documents, by k."""
+    return {k: statistics.estimate_share(of_k, documents) for k, of_k in hits.items()}
+
+
+def summarize_depth(hits: DoubleArray, risk: DoubleArray, documents: npt.NDArray[np.integer] | None = None) -> Depth:
     """P@k of requests for k classes, and what their risks had said; none where a row has none."""
-    precision = statistics.estimate_share(hits)
+    precision = statistics.estimate_share(hits, documents)
     missed = 1 - precision.mean
     if np.isnan(risk).any():
         return Depth(rows=len(hits), precision=precision, missed=missed, risk=None, bands=[])
@@ -205,12 +224,17 @@ def split_by_risk(risk: DoubleArray) -> list[IdArray]:
     return np.split(order, np.flatnonzero(np.diff(np.minimum(band, last))) + 1)
 
 
-def summarize_kinds(asked: AskedRows | None, kinds: Mapping[str, IdArray]) -> dict[str, Depth] | None:
+def summarize_kinds(
+    asked: AskedRows | None, kinds: Mapping[str, IdArray], documents: npt.NDArray[np.integer] | None = None
+) -> dict[str, Depth] | None:
     """Requests for k classes by kind of text; None where no kinds are named, or nothing was asked."""
     if asked is None:
         return None
     rows = {name: positions for name, positions in kinds.items() if positions.size}
-    return {name: summarize_depth(asked.hits[some], asked.risk[some]) for name, some in rows.items()} or None
+    owners = {name: None if documents is None else documents[some] for name, some in rows.items()}
+    return {
+        name: summarize_depth(asked.hits[some], asked.risk[some], owners[name]) for name, some in rows.items()
+    } or None
 
 
 def summarize_hits(truth: TruthRows) -> Summary | None:
@@ -224,26 +248,17 @@ def summarize_any(values: DoubleArray | None, *percentiles: int) -> Summary | No
     return None if values is None else statistics.summarize(values, percentiles)
 
 
-def summarize_targets(rows: TargetRows | None) -> Targets | None:
+def summarize_targets(rows: TargetRows | None, documents: IdArray | None) -> Targets | None:
     """Figures on the targets, where there are any."""
     if rows is None:
         return None
-    accuracy = {k: statistics.estimate_share(hits) for k, hits in rows.hits.items()}
     return Targets(
-        accuracy=accuracy,
+        accuracy=estimate_shares(rows.hits, documents),
         nll=None if rows.nll is None else float(rows.nll.mean()),
         perplexity=None if rows.nll is None else statistics.compute_perplexity(rows.nll),
         scored_nll=None if rows.scored_nll is None else float(rows.scored_nll.mean()),
         scored_perplexity=None if rows.scored_nll is None else statistics.compute_perplexity(rows.scored_nll),
     )
-
-
-def read_promise(quality: Quality | None, depth: int) -> dict[int, float] | None:
-    """P@k of the manifest, by k up to `depth`."""
-    if quality is None:
-        return None
-    shares = (quality.p_at_1, quality.p_at_5, quality.p_at_10)
-    return {k: share for k, share in zip(PRECISION_DEPTHS, shares, strict=True) if k <= depth}
 
 
 def explain_missing(head: Head, rows: RowFigures) -> list[str]:
@@ -266,29 +281,3 @@ def explain_missing(head: Head, rows: RowFigures) -> list[str]:
             f"{name} was exported with --no-dense, so no dense head's figures on the targets beside its own"
         )
     return sentences
-
-
-def warn_of_promise(
-    precision: dict[int, Share] | None,
-    promised: dict[int, float] | None,
-    promise_rows: int,
-    in_force: float | None = None,
-) -> str | None:
-    """One sentence where even the upper bound on these contexts is too low; None else.
-
-    That is, where it is below the lower bound of what the export measured on `promise_rows` held-out contexts, whose
-    error is that of so few, or below the promise in force.
-    """
-    shares, least = precision or {}, in_force or 0.0
-    falls = [
-        f"P@{k} is {share.mean:.4f} here, lower than the {promised[k]:.4f} promised"
-        for k, share in shares.items()
-        if promised is not None and share.high < statistics.bound_mean(promised[k], promise_rows).low
-    ]
-    breaches = [f"P@{k} is {share.mean:.4f}" for k, share in shares.items() if share.high < least]
-    unlike = "these contexts are not like those that the bundle was measured on"
-    sentences = [f"{unlike}: {', '.join(falls)}"] if falls else []
-    sentences += (
-        [f"the head searches for {least:g} and does not keep it here: {', '.join(breaches)}"] if breaches else []
-    )
-    return "; ".join(sentences) or None

@@ -127,6 +127,15 @@ def check_targets(head: Head, contexts: FloatArray, targets: npt.ArrayLike) -> I
     return gold
 
 
+def check_documents(contexts: FloatArray, documents: npt.ArrayLike) -> IdArray:
+    """`documents` as [n] whole numbers; raises BadInput unless there is one for each of `contexts` [n, d]."""
+    owners = np.asarray(documents)
+    if owners.shape != (len(contexts),) or owners.dtype.kind not in "iu":
+        shape, count = list(owners.shape), len(contexts)
+        raise BadInput(f"documents are {owners.dtype} of shape {shape} for {count} contexts: give a number for each")
+    return owners
+
+
 def limit_depth(head: Head) -> int:
     """The most classes of which every figure is measured: ten, where the head answers as many."""
     return min(max(PRECISION_DEPTHS), head.manifest.max_k)

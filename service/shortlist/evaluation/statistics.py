@@ -74,19 +74,34 @@ def choose_depths(classes: int) -> list[int]:
     return [k for k in PRECISION_DEPTHS if k <= classes]
 
 
-def estimate_share(hits: DoubleArray) -> Share:
+def estimate_share(hits: DoubleArray, documents: npt.NDArray[np.integer] | None = None) -> Share:
     """Mean of per-row shares `hits` [n] in 0..1, n >= 1, with its 95 % interval.
 
     The interval is that of `bound_mean` for as many independent rows as would spread like these do: means of several
     hits a row spread less than single hits and misses, as if there were more rows. One row at the far end is counted
     among them, since rows that miss all are so rare that often none is seen: without it every tenth interval of some
-    hundred rows lay over the mean.
+    hundred rows lay over the mean. documents: [n], each row's: rows of one document that are alike count as fewer.
     """
     mean, n = float(hits.mean()), len(hits)
     if n < MIN_SPREAD_ROWS or not 0 < mean < 1:
         return bound_mean(mean, n)
     variance = float(hits.var()) + max(mean, 1 - mean) ** 2 / n
-    return bound_mean(mean, n / min(1.0, variance / (mean * (1 - mean))))
+    rows = n / min(1.0, variance / (mean * (1 - mean)))
+    return bound_mean(mean, rows if documents is None else min(rows, count_independent_rows(hits, documents)))
+
+
+def count_independent_rows(hits: DoubleArray, documents: npt.NDArray[np.integer]) -> float:
+    """How many independent hits and misses have a mean as sure as that of `hits` [n], between 0 and 1, by `documents`.
+
+    That is by how far documents differ from each other, which few of them tell the less surely: their interval is wider
+    by what Student's quantile is over the normal one. Infinite for one document.
+    """
+    mean, owners = float(hits.mean()), np.unique(documents, return_inverse=True)[1]
+    sums = np.bincount(owners, hits - mean)
+    freedom = len(sums) - 1
+    variance = float(sums @ sums) * (1 + 1 / freedom) / len(hits) ** 2 if freedom else 0.0
+    wider = 1 + (DEVIATIONS_95**2 + 1) / (4 * freedom) if freedom else 1.0
+    return mean * (1 - mean) / (variance * wider**2) if variance else math.inf
 
 
 def bound_mean(mean: float, rows: float) -> Share:

@@ -55,6 +55,18 @@ def test_it_prints_what_each_kind_of_text_gives(narrow_head, files):
     assert "kinds in the metadata of" in process.stderr
 
 
+def test_documents_of_the_file_make_intervals_wider(narrow_head, files):
+    best, ids = logits_of(make_dense(), CONTEXTS).argmax(axis=1), narrow_head.topk_by_plan(CONTEXTS, 1).ids[:, 0]
+    save_file(
+        {"contexts": CONTEXTS, "documents": (ids == best) * (1 + np.arange(150) % 9)}, files.folder / "d.safetensors"
+    )
+    arguments = ("evaluate", narrow_head.folder, "--json", "--threads", 1, "--contexts")
+    rows, documents = (
+        json.loads(call_cli(*arguments, files.folder / name).stdout) for name in ("x.npy", "d.safetensors")
+    )
+    assert documents["precision"]["1"]["low"] < rows["precision"]["1"]["low"]
+
+
 def test_other_k_stand_beside_the_usual_ones(narrow_head, files):
     process = call_cli("evaluate", narrow_head.folder, "--contexts", files.x, "--at", "1,20", "--threads", 1)
     lines = [line.split() for line in process.stdout.splitlines() if line.startswith("P@")]

@@ -54,6 +54,29 @@ def test_share_is_under_its_lower_end_for_one_sample_in_forty(rows, none, some):
     assert over <= samples / 40
 
 
+def count_intervals_that_miss(documents, spread, named, mean=0.98, rows=60, samples=400):
+    """How many of the intervals of samples whose documents differ in precision do not hold the true one."""
+    random, numbers = np.random.default_rng(0), np.repeat(np.arange(documents), rows)
+    shares = random.beta(mean * spread, (1 - mean) * spread, (samples, documents))
+    hits = (random.random((samples, documents, rows)) < shares[..., None]).reshape(samples, -1).astype(float)
+    estimates = [statistics.estimate_share(sample, numbers if named else None) for sample in hits]
+    return sum(not share.low <= mean <= share.high for share in estimates)
+
+
+@pytest.mark.parametrize("documents", [8, 40])
+def test_share_of_rows_in_documents_holds_the_mean_of_other_documents(documents):
+    assert count_intervals_that_miss(documents, spread=20, named=False) > 400 * 0.2
+    assert count_intervals_that_miss(documents, spread=20, named=True) < 400 * 0.1
+    assert count_intervals_that_miss(documents, spread=1e6, named=True) < 400 * 0.08
+
+
+def test_one_document_and_documents_of_a_row_each_are_as_rows():
+    hits = np.r_[np.ones(90), np.zeros(10)]
+    rows = statistics.estimate_share(hits)
+    assert statistics.estimate_share(hits, np.zeros(100, int)) == rows
+    assert statistics.estimate_share(hits, np.arange(100)).low == pytest.approx(rows.low, abs=2e-3)
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=80))
 def test_share_holds_its_mean(hits):
     result = statistics.estimate_share(np.array(hits))

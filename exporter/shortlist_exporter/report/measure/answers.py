@@ -59,12 +59,12 @@ class Answers:
         assert self.truth is not None
         return mark_hits(self.top.ids, self.truth.best, 1)[:, 0]
 
-    def estimate_precision(self) -> dict[int, Share]:
-        """P@k by k, with intervals; empty where there is no truth."""
+    def estimate_precision(self, documents: npt.NDArray[np.int32] | None = None) -> dict[int, Share]:
+        """P@k by k, with intervals over `documents` [n], each row's; empty where there is no truth."""
         if self.truth is None:
             return {}
         depths = [k for k in {*PRECISION_DEPTHS, *self.depths} if k <= self.truth.ids.shape[1]]
-        return {k: estimate_share(self.mark_hits(k).mean(axis=1)) for k in sorted(depths)}
+        return {k: estimate_share(self.mark_hits(k).mean(axis=1), documents) for k in sorted(depths)}
 
     def measure_errors(self) -> FloatArray | None:
         """[n]: estimated minus exact log-probability, nats, alike for all classes of a row: their logits are exact."""

@@ -70,14 +70,14 @@ def describe_domain(head: Head, sample: Sample, answers: Answers) -> Domain:
     return Domain(
         name=sample.name,
         rows=len(sample.contexts),
-        precision=answers.estimate_precision(),
+        precision=answers.estimate_precision(sample.documents),
         error_mean=None if size is None else float(size.mean()),
         error_p99=None if size is None else float(np.quantile(size, 0.99)),
         error_hits_mean=None if hits_size is None or not hits_size.size else float(hits_size.mean()),
         error_hits_p99=None if hits_size is None or not hits_size.size else float(np.quantile(hits_size, 0.99)),
         documents=[] if sample.documents is None else measure_documents(sample.documents, answers),
-        asked=None if rows is None else summarize_depth(rows.hits, rows.risk),
-        kinds=summarize_kinds(rows, sample.kinds) or {},
+        asked=None if rows is None else summarize_depth(rows.hits, rows.risk, sample.documents),
+        kinds=summarize_kinds(rows, sample.kinds, sample.documents) or {},
         broken=[],
     )
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from shortlist.core.filters import UNRESTRICTED
 from shortlist.errors import BadInput
-from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth, warn_of_promise
-from shortlist.evaluation.statistics import Share
+from shortlist.evaluation.evaluator import BAND_MISSES, evaluate, summarize_depth
 from shortlist.plans.registry import Plan
 
 from tests.support.evaluation import CONTEXTS, OPTIONS, SAMPLE, TARGETS
@@ -239,21 +238,22 @@ def test_contexts_of_another_domain_warn(narrow_head):
     assert f"lower than the {evaluation.promised[1]:.4f} promised" in evaluation.warning
 
 
-def test_a_promise_is_no_surer_than_the_rows_that_it_was_measured_on():
-    here = {1: Share(mean=0.9978, low=0.996, high=0.9988)}
-    assert warn_of_promise(here, {1: 1.0}, 500) is None, "no miss in 500 rows may be chance"
-    sentence = "these contexts are not like those that the bundle was measured on: P@1 is 0.9978 here, lower than the "
-    assert warn_of_promise(here, {1: 1.0}, 50_000) == f"{sentence}1.0000 promised"
-
-
-def test_a_promise_that_held_out_contexts_did_not_keep_is_held_against_these_too():
-    """The export measured .95 where the head searches for .99, and .95 here was no breach."""
-    here = {1: Share(mean=0.95, low=0.94, high=0.96), 5: Share(mean=0.98, low=0.97, high=0.991)}
-    measured = {1: 0.95, 5: 0.98}
-    assert warn_of_promise(here, measured, 400) is None
-    sentence = "the head searches for 0.99 and does not keep it here: P@1 is 0.9500"
-    assert warn_of_promise(here, measured, 400, 0.99) == sentence
-    assert warn_of_promise(here, {1: 0.999, 5: 0.98}, 4000, 0.99).endswith(f"than the 0.9990 promised; {sentence}")
+def test_intervals_are_over_documents_where_these_are_named(narrow_head):
+    best, ids = logits_of(make_dense(), CONTEXTS).argmax(axis=1), narrow_head.topk_by_plan(CONTEXTS, 1).ids[:, 0]
+    documents = np.where(ids == best, np.arange(150) // 15, 10 + np.arange(150) // 75)  # two of misses alone
+    kinds = {"all": np.arange(150)}
+    rows = evaluate(narrow_head, CONTEXTS, best, at=[1], kinds=kinds)
+    owners = evaluate(narrow_head, CONTEXTS, best, at=[1], kinds=kinds, documents=documents)
+    for one, other in (
+        (rows.precision, owners.precision),
+        (rows.head_targets.accuracy, owners.head_targets.accuracy),
+        ({1: rows.asked[1].precision}, {1: owners.asked[1].precision}),
+        ({1: rows.kinds["all"].precision}, {1: owners.kinds["all"].precision}),
+    ):
+        assert one[1].mean == other[1].mean
+        assert other[1].low < one[1].low < one[1].high < other[1].high
+    with pytest.raises(BadInput, match=r"documents are int64 of shape \[149\] for 150 contexts"):
+        evaluate(narrow_head, CONTEXTS, documents=documents[1:])
 
 
 def test_rows_are_distinct_random_and_seeded(narrow_head):
