@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +37,7 @@ def write_labels(out: Path, labels: list[str]) -> None:
 @contextmanager
 def write_whole(out: Path) -> Iterator[Path]:
     """Give a path to write to that becomes `out` at the end, or is deleted; raises ShortlistError."""
-    temporary = out.with_name(f".{out.name}.unfinished")
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}.unfinished")
     with report_disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -51,7 +52,7 @@ class ArrayFile:
 
     def finish(self) -> None:
         """Write the file, whole or not at all; raises ShortlistError."""
-        temporary = self.path.with_name(f".{self.path.name}.unfinished")
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(4)}.unfinished")
         with name_write_errors(self.path):
             try:
                 with temporary.open("wb") as file:

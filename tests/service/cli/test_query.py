@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -172,6 +173,25 @@ def test_a_disk_that_fills_leaves_the_earlier_file(tmp_path, monkeypatch):
         with pytest.raises(ShortlistError, match=r"out\.npz cannot be written: No space left"):
             file.finish()
     assert out.read_text() == "earlier"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.npz"]
+
+
+def test_two_runs_that_end_at_once_write_whole_files_each(tmp_path, monkeypatch):
+    """They shared the file that becomes the output: the second took the first one's away."""
+    first, second = (ArrayFile(tmp_path / "out.npz", 2, {"ids": (np.dtype("<i8"), (3,))}) for _ in range(2))
+    copy = shutil.copyfileobj
+
+    def end_second(*args):
+        monkeypatch.setattr("shutil.copyfileobj", copy)
+        second.finish()
+        copy(*args)
+
+    with first, second:
+        first.add({"ids": np.ones((2, 3), np.int64)})
+        second.add({"ids": np.zeros((2, 3), np.int64)})
+        monkeypatch.setattr("shutil.copyfileobj", end_second)
+        first.finish()
+    assert np.load(tmp_path / "out.npz")["ids"].tolist() == [[1, 1, 1]] * 2
     assert [path.name for path in tmp_path.iterdir()] == ["out.npz"]
 
 
