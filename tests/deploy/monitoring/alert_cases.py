@@ -98,6 +98,11 @@ CASES = {
         (gauge("shortlist_failed_versions", PLACE, 0), gauge("shortlist_failed_versions", PLACE, 0, 1)),
         INSTANCE | {"job": "shortlist"},
     ),
+    "ShortlistRepositoryAway": Case(
+        gauge("shortlist_repository_present", PLACE, 0),
+        (gauge("shortlist_repository_present", PLACE, 1), gauge("shortlist_repository_present", PLACE, 1, 0)),
+        INSTANCE | {"job": "shortlist"},
+    ),
     "ShortlistOverloaded": Case(
         requests("200", 900) | requests("429", 100),
         (requests("200", 960) | requests("429", 40), requests("200", 1000)),

@@ -118,6 +118,7 @@ class Service:
         self.metrics.failed_versions.set_function(
             lambda: sum(model.state in ("failed", "rolled_back") for model in self.models)
         )
+        self.metrics.repository_present.set_function(lambda: self.changes.releases.candidates.has_repository)
         self.metrics.held_rows.set_function(lambda: self.admission.rows)
         self.metrics.held_bytes.set_function(lambda: self.admission.bytes)
         self.metrics.caches.watch(

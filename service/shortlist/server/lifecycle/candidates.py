@@ -37,6 +37,11 @@ class Candidates:
             log.error("%s", fault)
         self.warnings[name] = fault
 
+    @property
+    def has_repository(self) -> bool:
+        """Whether the last look found models in the repository; so, too, before the first one."""
+        return self.warnings.get("") is None
+
     def list_models(self) -> list[str] | None:
         """The names of all models; None, and a line in the log, where the repository is away, be it for a while."""
         try:

@@ -65,6 +65,9 @@ GAUGES = {
     "failed_versions": Family(
         "shortlist_failed_versions", "versions in the repository that failed their load, or were rolled back"
     ),
+    "repository_present": Family(
+        "shortlist_repository_present", "1 while the last look at the repository found models there, else 0"
+    ),
     "ready": Family("shortlist_ready", "1 when /readyz answers 200"),
     "build_info": Family("shortlist_build_info", "always 1; the label is the version of the server", ("version",)),
 }

@@ -45,6 +45,7 @@ class Metrics:
     quality: Gauge
     canary: Gauge
     failed_versions: Gauge
+    repository_present: Gauge
     ready: Gauge
     build_info: Gauge
     duration: Histogram

@@ -72,6 +72,18 @@ def test_a_dropped_version_is_let_go_of(pair, repository):
     assert not any('version="1"' in line for line in about), "neither its quality nor its canary is shown any more"
 
 
+def test_a_repository_that_is_away_is_a_metric_and_the_server_stays_ready(pair, repository):
+    assert "shortlist_repository_present 1.0" in read_metrics(pair)
+    repository.rename(repository.with_suffix(".away"))
+    pair.service.changes.releases.list_models()
+    assert "shortlist_repository_present 0.0" in read_metrics(pair)
+    assert pair.http.get("/readyz").status_code == 200
+    assert ask_binary(pair, TEXT, BLOB).status_code == 200
+    repository.with_suffix(".away").rename(repository)
+    pair.service.changes.releases.list_models()
+    assert "shortlist_repository_present 1.0" in read_metrics(pair)
+
+
 def test_the_series_of_a_dropped_version_are_shown_once_more(pair, repository):
     """Each release left 248 lines of metrics behind, for ever."""
     assert ask_binary(pair, TEXT, BLOB, VERSION_1).status_code == 200

@@ -144,8 +144,10 @@ def test_a_repository_that_was_away_is_said_to_be_there_again(repository, tmp_pa
     repository.look()
     repository.look()
     assert caplog.text.count("what is served stays") == 1
+    assert not repository.releases.candidates.has_repository
     tmp_path.with_suffix(".away").rename(repository.root)
     repository.look()
     repository.look()
     assert caplog.text.count(f"the repository {repository.root} is there again") == 1
+    assert repository.releases.candidates.has_repository
     assert repository.ready_versions == {1}

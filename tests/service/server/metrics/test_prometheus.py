@@ -33,6 +33,7 @@ LABELS = {
     "shortlist_model_quality": {"model", "version", "metric"},
     "shortlist_build_info": {"version"},
     "shortlist_ready": set(),
+    "shortlist_repository_present": set(),
 }
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -135,6 +136,7 @@ def test_buckets_start_at_50_microseconds(server):
 def test_info_quality_and_readiness(server):
     samples = scrape(server)
     assert value(samples, "shortlist_ready") == 1
+    assert value(samples, "shortlist_repository_present") == 1
     assert value(samples, "shortlist_model_info", model="lm", method="svd", plan="preview", device="cpu") == 1
     assert 0 < value(samples, "shortlist_model_quality", model="lm", metric="p_at_1") <= 1
 

@@ -26,6 +26,7 @@ GAUGES: dict[str, Callable[[Iterable[float]], float]] = {
     "shortlist_cache_entries": sum,
     "shortlist_canary": min,
     "shortlist_ready": min,
+    "shortlist_repository_present": min,
     "shortlist_precision_promise_in_force": min,
     "shortlist_precision_share": lambda values: fmean(list(values)),
 }
