@@ -183,6 +183,11 @@ def run(args: argparse.Namespace) -> int:
             check_taken(like, request, args.like, dense)
         estimate = estimate_export(dense, contexts, request)
     print_note(f"{dense.classes:,} classes x {dense.dim}, {len(contexts.contexts):,} contexts: {estimate}")
+    if args.contexts is None and dense.classes < dense.dim:
+        shape = f"{dense.classes:,} rows of {dense.dim:,} numbers"
+        print_note(
+            f"note: the weight has {shape}, and each row is a class: give the transpose if it is a kernel [d, V]"
+        )
     lost = None if model is None else find_lost_finishing(model, dense)
     if lost is not None:
         print_note(f"note: {lost}")

@@ -172,6 +172,15 @@ def test_integers_are_no_weights(tmp_path):
         load_dense(save(tmp_path / "h.safetensors", weight=torch.ones(V, D, dtype=torch.int64)))
 
 
+def test_doubles_are_to_be_made_single(tmp_path):
+    np.save(tmp_path / "w.npy", np.ones((V, D)))
+    with pytest.raises(BadInput, match=r'is float64: give float32.*, as by numpy\'s \.astype\("float32"\)$'):
+        load_dense(tmp_path / "w.npy")
+    np.save(tmp_path / "w.npy", np.ones((V, D), np.longdouble))
+    with pytest.raises(BadInput, match=r"w\.npy is float128, which torch does not have: save it as float32"):
+        load_dense(tmp_path / "w.npy")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_the_first_row_that_is_not_finite_is_told(tmp_path, weight, value):
     weight[7, 2] = weight[9, 0] = value

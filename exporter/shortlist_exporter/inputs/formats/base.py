@@ -98,7 +98,8 @@ def read_floats(what: str, tensor: torch.Tensor, dims: int) -> Array:
     Two axes of length 1 behind these are left out: those of a convolution of 1 x 1, and of what was pooled for one.
     """
     if tensor.dtype not in FLOAT_TYPES or tensor.layout != torch.strided or tensor.is_meta:
-        raise BadInput(f"{what} is {dtype_name(tensor)}: give float32, float16 or bfloat16")
+        mending = ', as by numpy\'s .astype("float32")' if tensor.dtype == torch.float64 else ""
+        raise BadInput(f"{what} is {dtype_name(tensor)}: give float32, float16 or bfloat16{mending}")
     if tensor.shape[dims:] == (1, 1):
         tensor = tensor.reshape(tensor.shape[:dims])
     if tensor.ndim != dims or tensor.numel() == 0:
@@ -166,6 +167,9 @@ def choose_weight(file: Tensors) -> str:
     names = list_matrices(file.tensors)
     if len(names) == 1:
         return next(iter(names))
+    for name in file.tensors if not names else ():
+        if name.endswith(WEIGHT):
+            refuse_without_numbers(file, name)
     if not names:
         raise BadInput(f"{file.path} has no matrix, only {join_names(sorted(file.tensors))}: give a file with one")
     raise BadInput(f"{file.path} has {len(names)} matrices: choose by --tensor among {join_names(names.values())}")
@@ -181,6 +185,7 @@ def make_layer(file: Tensors, name: str, bias_name: str | None) -> Layer:
     """The layer of the weight `name`, and the bias `bias_name` or the one beside the weight; raises BadInput."""
     weight = file.require_tensor(name)
     refuse_part_of_weight(file, name)
+    refuse_without_numbers(file, name)
     bias = file.tensors.get(name_bias(name)) if bias_name is None else file.require_tensor(bias_name)
     is_kernel = weight.ndim == 2 and re.split("[./]", name)[-1] == KERNEL
     return Layer(
@@ -203,6 +208,15 @@ def refuse_part_of_weight(file: Tensors, name: str) -> None:
                 f"{file.path} holds {other}, which an adapter adds to {name}: merge it into the model by peft's "
                 "merge_and_unload() first, and save again"
             )
+
+
+def refuse_without_numbers(file: Tensors, name: str) -> None:
+    """Raise BadInput where a tensor is without any, as in a checkpoint of which other processes hold the parameters."""
+    if file.tensors[name].shape == (0,):
+        raise BadInput(
+            f"{name} in {file.path} has shape [0], as DeepSpeed's ZeRO-3 saves what other processes hold: put these "
+            "together by its zero_to_fp32.py, and give the file that it writes"
+        )
 
 
 def refuse_other_bias(file: Tensors, layer: Layer, choice: Choice) -> None:

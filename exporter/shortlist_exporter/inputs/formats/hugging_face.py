@@ -33,6 +33,7 @@ from .model_settings import (
 
 MAX_REASON_CHARACTERS = 200
 INDEX_FILES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+PART_INDEX = dict(zip((".safetensors", ".bin"), INDEX_FILES, strict=True))  # by the ending of the parts of a model
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 # Of a model of these classes embeddings are no output layer, though the settings say that they are tied to one.
 CLASSES_WITHOUT_OUTPUT = re.compile(
@@ -124,6 +125,9 @@ def map_weight_files(folder: Path) -> Files:
     for name in WEIGHT_FILES:
         if (folder / name).is_file():
             return dict.fromkeys(read_weight_file(folder / name).tensors, folder / name)
+    if parts := sorted(path.name for path in folder.glob("*-of-*") if path.suffix in PART_INDEX):
+        index = PART_INDEX[Path(parts[0]).suffix]
+        raise NotFound(f"{folder} has {parts[0]} but no {index}, which says what is where: copy that there, too")
     raise NotFound(f"{folder} has none of {', '.join(WEIGHT_FILES + INDEX_FILES)}: copy the model's weights there")
 
 

@@ -71,6 +71,8 @@ def load_npy(path: Path) -> torch.Tensor:
         raise TypeError("this is an archive of arrays under another name")
     if array.dtype.kind == "V":  # as numpy reads the types of ml_dtypes
         raise BadInput(f"{path} is of a type that numpy does not have, such as bfloat16: save it as float32")
+    if array.dtype == np.longdouble != np.float64:
+        raise BadInput(f"{path} is {array.dtype}, which torch does not have: save it as float32")
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 

@@ -15,6 +15,11 @@ from shortlist.errors import BadInput
 from .base import WEIGHT, Choice, Layer, Tensors, choose_weight, make_layer, refuse_other_bias
 
 SAVE_ADVICE = "save only the tensors, by torch.save(model.state_dict(), path)"
+PICKLE_START = b"\x80"  # of what torch saved before it wrote zip archives
+OTHER_FILES = (  # of the same ending
+    "of word2vec, fastText or CTranslate2, which is no file of torch, take the output vectors, and save them as .npy, "
+    "[V, d]; else copy the file again"
+)
 PACKED = "_packed_params"  # a part of names of quantised layers' weights
 MODULE_PREFIX = "module."  # of the names of a module's tensors in a dict of more, as of `torch.nn.parallel` modules
 
@@ -55,11 +60,19 @@ def load_torch_file(path: Path) -> Any:
         with warnings.catch_warnings(action="ignore"):  # of the pickle's protocol, which concerns torch's makers
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
+        if not zipfile.is_zipfile(path) and not starts_as_pickle(path):
+            raise BadInput(f"{path} was not saved by torch: {OTHER_FILES}") from error
         raise BadInput(f"{path} is damaged or holds more than tensors, which could run code: {SAVE_ADVICE}") from error
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError) as error:
         if is_program(path):
             raise BadInput(f"{path} is a program of torch (TorchScript or torch.export): {SAVE_ADVICE}") from error
         raise BadInput(f"{path} is not a whole file of torch: write it again") from error
+
+
+def starts_as_pickle(path: Path) -> bool:
+    """Whether a file begins as what torch saved before it wrote zip archives."""
+    with path.open("rb") as file:
+        return file.read(len(PICKLE_START)) == PICKLE_START
 
 
 def is_program(path: Path) -> bool:

@@ -149,6 +149,10 @@ def test_folders_that_lack_something(tmp_path):
     with pytest.raises(NotFound, match=r"none of model\.safetensors, pytorch_model\.bin"):
         load_dense(tmp_path)
     index = tmp_path / "model.safetensors.index.json"
+    part = tmp_path / "model-00001-of-00002.safetensors"
+    part.touch()
+    with pytest.raises(NotFound, match=rf"has {part.name} but no {index.name}, which says what is where: copy that"):
+        load_dense(tmp_path)
     index.write_text(json.dumps({"weight_map": {"lm_head.weight": "../absent.safetensors"}}))
     with pytest.raises(NotFound, match=rf"no file {tmp_path}/absent\.safetensors"):
         load_dense(tmp_path)

@@ -31,6 +31,20 @@ def test_a_state_dict_of_half_precision(tmp_path, dtype):
     check(dense, bias=False, dtype=str(dtype).removeprefix("torch."), weight=weight.float().numpy())
 
 
+@pytest.mark.parametrize("start", [b"300 16\nthe \x00", b"\x06\x00\x00\x00\x10\x00TransformerSpec", b""])
+def test_files_of_others_that_end_as_torch_s_are_called_so(tmp_path, start):
+    (tmp_path / "x.bin").write_bytes(start + bytes(64))
+    with pytest.raises(BadInput, match=r"x\.bin was not saved by torch: of word2vec, fastText or CTranslate2"):
+        load_dense(tmp_path / "x.bin")
+
+
+@pytest.mark.parametrize("tensor", [None, "module.fc.weight"])
+def test_parameters_that_other_processes_hold(tmp_path, tensor):
+    path = save_torch(tmp_path / "x.pt", {"module": {"fc.bias": torch.ones(3), "fc.weight": torch.empty(0)}})
+    with pytest.raises(BadInput, match=r"module\.fc\.weight in .* has shape \[0\].*zero_to_fp32\.py"):
+        load_dense(path, tensor=tensor)
+
+
 def test_the_only_matrix_with_the_bias_of_its_name(tmp_path):
     content = tensors(norm__weight=BIAS[:3], fc__weight=WEIGHT, fc__bias=BIAS)
     check(load_dense(save_torch(tmp_path / "x.pt", content)))

@@ -77,7 +77,7 @@ def test_a_repository_that_is_away_is_a_metric_and_the_server_stays_ready(pair, 
     repository.rename(repository.with_suffix(".away"))
     pair.service.changes.releases.list_models()
     assert "shortlist_repository_present 0.0" in read_metrics(pair)
-    assert pair.http.get("/readyz").status_code == 200
+    assert pair.ask("/readyz", method="GET").status_code == 200
     assert ask_binary(pair, TEXT, BLOB).status_code == 200
     repository.with_suffix(".away").rename(repository)
     pair.service.changes.releases.list_models()
