@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,14 @@ class TopK:
     names: Labels | None = None
     coverage: float = 1.0
 
+    __hash__ = None  # type: ignore[assignment]  # its arrays may be changed
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all is equal, arrays element by element; NaN, of a risk, equals NaN."""
+        if not isinstance(other, TopK):
+            return NotImplemented
+        return all(are_equal(getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
+
     @classmethod
     def concat(cls, parts: list[TopK]) -> TopK:
         """Concatenate the rows of one or more results of the same k; the weakest normalizer holds for all of them."""
@@ -75,6 +83,13 @@ class TopK:
     def complete_risk(self, classes: int) -> FloatArray:
         """[B] float32: `risk` as it is promised, of a head of `classes` classes, where a plan may have said nothing."""
         return complete_risk(self.risk, (self.normalizer in PROVED_NORMALIZERS) | (self.scored == classes))
+
+
+def are_equal(one: object, other: object) -> bool:
+    """Whether two fields of a result are equal: arrays, texts, numbers or None."""
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind == other.dtype.kind == "f")
+    return not isinstance(one, np.ndarray) and not isinstance(other, np.ndarray) and one == other
 
 
 def complete_risk(risk: FloatArray | None, is_exact: BoolArray) -> FloatArray:

@@ -1,5 +1,7 @@
 """Results of several parts as one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from shortlist.core.results import PlanResult, TopK
@@ -65,3 +67,17 @@ def test_rows_that_dense_answered_have_a_risk_of_zero():
     risk = np.array([np.nan, np.nan, 0.5], np.float32)
     top = TopK(np.zeros((3, 1), int), np.zeros((3, 1)), np.array([9, 2, 2]), "estimated", risk=risk)
     np.testing.assert_array_equal(top.complete_risk(9), np.array([0, np.nan, 0.5], np.float32))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("ids", np.ones((2, 1), int)), ("logprobs", np.zeros((2, 2), np.float32)), ("normalizer", "estimated"),
+     ("labels", None), ("labels", np.array([["a", "b"], ["c", "d"]], object)), ("risk", None), ("promise", 0.9)],
+)  # fmt: skip
+def test_answers_are_equal_where_all_of_them_is(field, value):
+    """Two answers of several rows could not be compared: the truth of an array is ambiguous."""
+    labels, risk = np.array([["a", "b"], ["c", None]], object), np.array([0.1, np.nan], np.float32)
+    one, other = (replace(make_topk(2, 0, "exact"), labels=labels.copy(), risk=risk.copy()) for _ in range(2))
+    assert one == other
+    assert one != replace(other, **{field: value})
+    assert one != 1
