@@ -19,6 +19,7 @@ from typing import Literal, get_args, get_origin
 from shortlist.core.extras import require
 from shortlist.errors import BadInput
 from shortlist.runtime.devices import import_onnxruntime
+from shortlist.runtime.threads import require_main_thread
 from shortlist.server.settings import LOCAL_RAY, VARIABLES_ALONE, Settings, explain_misspelt, load_settings
 
 METAVARS = {  # stand for values in the help, by setting; for all others the last word of the name does
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     except BadInput as error:
         print(f"shortlist serve: {error}", file=sys.stderr)
         return 2
+    require_main_thread()
     require("uvicorn")
     require("fastapi")
     import_onnxruntime()

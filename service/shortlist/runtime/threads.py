@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,6 +14,15 @@ from shortlist.errors import BadInput
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")  # lines as 0::/system.slice/a.service (v2), 3:cpu,cpuacct:/a (v1)
 V1_CONTROLLER = "cpu"
+
+
+def require_main_thread() -> None:
+    """Raise BadInput in another thread than the main one, in which alone signals can be handled."""
+    if threading.current_thread() is not threading.main_thread():
+        raise BadInput(
+            "a server is ended by signals, so it runs in the main thread alone: start `shortlist serve` as a process, "
+            "or take shortlist.load for answers in this one"
+        )
 
 
 def read_lowest_quota(mounts: Path = CGROUPS, own: Path = OWN_CGROUPS) -> float | None:

@@ -1,9 +1,13 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from shortlist.cli import main
 from shortlist.errors import BadInput
 from shortlist.runtime.threads import choose_threads, count_available_threads, read_cgroup_quota, read_lowest_quota
+from shortlist.server.settings import Settings
+from shortlist.server.transport.process import serve
 
 
 @pytest.mark.parametrize(("text", "quota"), [("200000 100000", 2.0), ("150000 100000", 1.5), ("max 100000", None)])
@@ -68,3 +72,12 @@ def test_threads_are_those_asked_for_or_all():
 def test_threads_are_one_or_more(threads, reason):
     with pytest.raises(BadInput, match=f"threads is {reason}"):
         choose_threads(threads)
+
+
+def test_a_server_is_refused_outside_the_main_thread(capsys, tmp_path):
+    """It failed once all was loaded, with a traceback: signals cannot be handled there."""
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(BadInput, match="runs in the main thread alone: start `shortlist serve` as a process"):
+            pool.submit(serve, Settings(repository=tmp_path)).result()
+        assert pool.submit(main, ["serve", str(tmp_path), "--processes", "2"]).result() == 1
+    assert "shortlist serve: a server is ended by signals" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 
 from shortlist.errors import BadInput
 from shortlist.runtime.memory import separate_large_arrays
+from shortlist.runtime.threads import require_main_thread
 from shortlist.server.access.policy import Counter
 from shortlist.server.app import create_app
 from shortlist.server.engine.service import Service
@@ -53,8 +54,9 @@ def serve(settings: Settings, make_app: Callable[[Settings], FastAPI] = create_a
     make_app: makes the app, of whose service the rest is; one that has more pages, say.
 
     Raises NotFound for an empty repository, DeviceError, BadInput when the address cannot be had, or keys or
-    certificate cannot be read.
+    certificate cannot be read, or in another thread than the main one.
     """
+    require_main_thread()
     separate_large_arrays()
     logging.basicConfig(level=settings.log_level.upper(), handlers=[make_log_handler(settings.log_format)])
     app = make_app(settings)
