@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +100,7 @@ class ClassSets:
         self.unpacked: RecentEntries[Combination, Members] = RecentEntries()
         self.packed: RecentEntries[Stamped, Bits] = RecentEntries()
         self.lock = threading.Lock()
+        ALL_SETS.add(self)
 
     def find(self, within: SetNames, without: SetNames) -> Members | None:
         """The classes that are in all sets `within` and in none of `without`; None where none is named.
@@ -162,6 +164,18 @@ class ClassSets:
         """Keep an entry for the next request, in `most` bytes with the others."""
         with self.lock:
             entries.keep(key, entry, most)
+
+
+ALL_SETS: WeakSet[ClassSets] = WeakSet()
+
+
+def renew_locks() -> None:
+    """Called in a process that was just forked: a thread of its parent may have held a lock."""
+    for sets in list(ALL_SETS):
+        sets.lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=renew_locks)
 
 
 def stamp_file(path: str) -> Stamped | None:

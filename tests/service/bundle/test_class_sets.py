@@ -18,6 +18,8 @@ from shortlist.bundle.class_sets import (
 )
 from shortlist.errors import BadInput, BundleError, NotFound
 
+from tests.support.forks import run_forked
+
 CLASSES = 1000
 SHOES, RED = np.arange(0, CLASSES, 3), np.array([0, 5, 6, 9, 999])
 
@@ -168,3 +170,8 @@ def test_a_set_that_is_deleted_meanwhile_is_not_found(sets, folder, monkeypatch)
     delete_set(folder, "red")
     with pytest.raises(NotFound, match="set 'red' was deleted meanwhile: put it again, or"):
         sets.find("red", None)
+
+
+def test_a_process_that_is_forked_while_a_set_is_looked_up_can_ask_for_it(sets):
+    with sets.lock:
+        assert run_forked(lambda: sets.find("red", None).count == RED.size) == 0

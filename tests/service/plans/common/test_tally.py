@@ -8,6 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from shortlist.plans.common.tally import Tally
 from shortlist.server.metrics.prometheus import Metrics
 
+from tests.support.forks import run_forked
+
 
 def test_counts_and_mean():
     tally = Tally(3)
@@ -30,6 +32,12 @@ def test_no_row_is_lost_between_threads():
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert tally.counts == [16_000, 16_000, 16_000]
+
+
+def test_a_process_that_is_forked_while_a_row_is_counted_can_count():
+    tally = Tally(2)
+    with tally._lock():
+        assert run_forked(lambda: tally.count_row(1) or tally.counts == [0, 1, 0]) == 0
 
 
 def test_prometheus_sees_a_histogram():
