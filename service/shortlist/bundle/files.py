@@ -73,7 +73,8 @@ def check_files(folder: Path, manifest: Manifest, *, hashes: bool) -> None:
         if hashes:
             check_hashes(folder, manifest)
     except OSError as error:
-        raise BundleError(f"{folder} cannot be read ({error.strerror}): give this user access to its files") from error
+        mending = "give this user access to its files" if isinstance(error, PermissionError) else "mend that"
+        raise BundleError(f"{folder} cannot be read ({error.strerror}): {mending}") from error
 
 
 def require_hashes(folder: Path, manifest: Manifest) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shortlist
-from shortlist.bundle import reader
+from shortlist.bundle import files, reader
 from shortlist.bundle.files import sha256
 from shortlist.bundle.manifest import FORMAT_VERSION, compute_digest
 from shortlist.bundle.names import NAME_ROLES
@@ -231,6 +231,15 @@ def test_a_file_that_the_system_refuses_is_not_called_damaged(bundle, monkeypatc
     monkeypatch.setattr(reader.Path, "open", refuse)
     with pytest.raises(BundleError, match=r"safetensors cannot be read \(Too many open files\): mend that"):
         opened.tensors(reader.CALIBRATION_FILE)
+
+
+def test_too_many_open_files_are_no_lack_of_access(bundle, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(files, "check_size", refuse)
+    with pytest.raises(BundleError, match=r"cannot be read \(Too many open files\): mend that"):
+        Bundle(bundle)
 
 
 def test_a_bundle_of_somebody_else_is_not_to_be_exported_again(small_repository, monkeypatch):
