@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from shortlist.errors import BadInput
 
-from .arrays import to_id_array, to_numpy
+from .arrays import INT64_CODE, pack_rows, to_id_array, to_numpy
 from .results import NO_CLASS, BoolArray, IdArray, IntArray
 
 NO_LIST = -1  # the number of a row that has no list
@@ -47,6 +47,9 @@ class RowLists:
     @classmethod
     def from_lists(cls, lists: list[npt.ArrayLike], numbers: npt.ArrayLike | None = None) -> RowLists:
         """The table of several lists of ids, of any lengths; by default row i has list i. Raises BadInput."""
+        plain = [each for each in lists if isinstance(each, list)]
+        if len(plain) == len(lists):  # in a tenth of the time
+            return cls.make(pack_rows("lists", plain, INT64_CODE), np.cumsum([0, *map(len, plain)]), numbers)
         flat = [to_flat_ids("a list", each) for each in lists]
         offsets = np.cumsum([0, *(each.size for each in flat)])
         return cls.make(np.concatenate([np.empty(0, np.int64), *flat]), offsets, numbers)

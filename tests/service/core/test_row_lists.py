@@ -22,6 +22,8 @@ def test_rows_have_the_lists_of_their_numbers(lists, data):
     for each in (table.for_rows(numbers), table.for_rows(np.array(numbers)).keep_used_lists()):
         rows = [each.get_row(row) for row in range(len(numbers))]
         assert [None if row is None else row.tolist() for row in rows] == expected
+    arrays = RowLists.from_lists([np.array(each, int) for each in lists])
+    assert (arrays.ids.tolist(), arrays.offsets.tolist()) == (table.ids.tolist(), table.offsets.tolist())
     part = table.for_rows(numbers)[1:]
     assert len(part) == len(numbers) - 1
 
@@ -110,3 +112,10 @@ def test_members_are_those_of_the_list_and_padding_is_none(size, is_sorted):
     others = np.sort(others) if is_sorted else others
     ids = np.concatenate([others[:2], random.integers(0, CLASSES, 17), [CLASSES - 1, -1]])
     np.testing.assert_array_equal(mark_members(ids, others), [id in set(others.tolist()) for id in ids.tolist()])
+
+
+@pytest.mark.parametrize("wrong", [[2.5], ["a"], [[2]], [True], [2**70]])
+def test_a_list_that_is_none_of_ids_is_named(wrong):
+    """The sentence said `a list row 0`, whichever of the lists it was."""
+    with pytest.raises(BadInput, match="lists row 1 "):
+        RowLists.from_lists([[1], wrong])
