@@ -17,7 +17,7 @@ from shortlist.cli.arguments import add_threads
 from shortlist_exporter.export.compact import compact
 from shortlist_exporter.inputs.sources import load_contexts
 
-from .export import print_notes
+from .making import print_notes
 from .progress import progress_bar
 from .threads import limit_torch
 

@@ -18,7 +18,7 @@ from shortlist.cli.arguments import add_threads, parse_positive_int
 from shortlist_exporter.export.shard import export_shards
 from shortlist_exporter.inputs.sources import load_contexts
 
-from .export import print_notes
+from .making import print_notes
 from .progress import progress_bar
 from .threads import limit_torch
 

@@ -39,7 +39,8 @@ from shortlist_exporter.tuning.promises import format_mib, keeps_promise, make_p
 from shortlist_exporter.tuning.space import list_default_methods
 from shortlist_exporter.tuning.tuner import DEFAULT_MINUTES, NoHead, TuneRequest, tune
 
-from .export import add_labels, configure_bundle, configure_layer, load_layer, make_bundle_request, print_notes
+from .export import configure_bundle, configure_layer
+from .making import add_labels, load_layer, make_bundle_request, print_notes
 from .progress import progress_bar
 from .threads import limit_torch
 

@@ -1,4 +1,7 @@
-"""The registry of methods: `--method NAME` is looked up here. A new method is a module beside this and a line below."""
+"""The registry of methods: `--method NAME` is looked up here.
+
+A new method is a module beside this, a line below, and its name in `commands.export`.
+"""
 
 from __future__ import annotations
 

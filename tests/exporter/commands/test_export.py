@@ -1,7 +1,12 @@
-"""`shortlist export`: what it says of a layer before the work."""
+"""`shortlist export`: its help, and what it says of a layer before the work."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from shortlist_exporter.commands import export
+from shortlist_exporter.methods import registry
 
 from tests.support.layers import call_cli
 
@@ -15,3 +20,15 @@ def test_a_weight_without_contexts_that_may_be_transposed_is_noted(tmp_path, sha
     assert process.returncode == 0, process.stderr
     noted = "12 rows of 40 numbers, and each row is a class: give the transpose if it is a kernel [d, V]"
     assert (noted in process.stderr) == is_noted
+
+
+def test_the_methods_are_those_of_the_registry():
+    assert (list(export.METHOD_NAMES), export.DEFAULT_METHOD) == (list(registry.METHODS), registry.DEFAULT_METHOD)
+
+
+def test_help_and_wrong_arguments_do_not_wait_for_torch():
+    code = "import sys; from shortlist.cli import main; sys.modules['torch'] = None; main(['export', *sys.argv[1:]])"
+    for arguments, words in ((["--help"], "usage: shortlist export"), (["--threads", "x"], "'x' is not a whole")):
+        command = [sys.executable, "-c", code, *arguments]
+        process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert words in process.stdout + process.stderr
