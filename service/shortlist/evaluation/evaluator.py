@@ -34,8 +34,7 @@ from .measurement import (
     measure_dense_share,
     read_chunks,
 )
-from .promise import read_promise, warn_of_promise
-from .statistics import Share, Summary
+from .statistics import Share, Summary, read_promise, warn_of_promise
 
 MAX_EVALUATED_ROWS = 10_000  # measured by default
 SINGLE_ROWS = 1000  # asked one by one

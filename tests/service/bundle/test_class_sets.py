@@ -18,7 +18,7 @@ from shortlist.bundle.class_sets import (
 )
 from shortlist.errors import BadInput, BundleError, NotFound
 
-from tests.support.forks import run_forked
+from tests.service.runtime.forks import run_forked
 
 CLASSES = 1000
 SHOES, RED = np.arange(0, CLASSES, 3), np.array([0, 5, 6, 9, 999])

@@ -7,7 +7,7 @@ import pytest
 from shortlist.runtime.lazy import Lazy
 from shortlist.runtime.parallel import ThreadedRows
 
-from tests.support.forks import run_forked
+from tests.service.runtime.forks import run_forked
 
 
 def test_many_threads_make_one():

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shortlist.plans.common.tally import Tally
 from shortlist.server.metrics.prometheus import Metrics
 
-from tests.support.forks import run_forked
+from tests.service.runtime.forks import run_forked
 
 
 def test_counts_and_mean():
