@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from pydantic import Field
@@ -27,6 +28,7 @@ from .supervised import translate_errors
 
 VALIDATION_SHARE = 10  # one row in ten decides when the lasso has grown enough
 MAX_VALIDATION_ROWS = 5000
+MAX_BIAS = 1e15  # in size
 HISTORY_FIELDS = ("experts", "epoch", "lasso", "top1", "speedup", "bytes")  # of every round, in the manifest
 
 
@@ -77,6 +79,7 @@ class DsMethod(TrainedMethod):
         """Train the experts; without targets the dense layer's distribution is distilled."""
         method_options = parse_options(self.kind, options)
         check_device(method_options.device)
+        check_bias(dense)
         fit, validation = split_validation(examples, dense.module)
         trained = train_experts(dense, fit, validation, method_options, seed, progress)
         notes = list(trained.notices)
@@ -179,6 +182,15 @@ def retrain_dense(
     same = make_dense_options(options, round(trained.history[-1]["epoch"] * len(fit.contexts)))
     with translate_errors():
         return train(dense.module, fit, validation, same, None, progress).module.cpu()
+
+
+def check_bias(dense: Dense) -> None:
+    """Raise BadInput for a bias whose square float32 does not hold: pruning goes by the squares of rows."""
+    if dense.bias is not None and (largest := float(np.abs(dense.bias).max() * dense.logit_scale)) > MAX_BIAS:
+        raise BadInput(
+            f"the bias goes to {largest:g} in size, over {MAX_BIAS:g}: name classes that it is to rule out in a tensor "
+            "`padded` beside the weight, or give them a bias such as -1e4"
+        )
 
 
 def check_device(device: str) -> None:

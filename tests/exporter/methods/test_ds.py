@@ -16,7 +16,7 @@ from shortlist.plans.screen.gated import MAX_FUSED_ROWS
 from shortlist_exporter.export.request import Request
 from shortlist_exporter.export.run import export
 from shortlist_exporter.graphs.gate.int8 import round_rows
-from shortlist_exporter.inputs.sources import Contexts
+from shortlist_exporter.inputs.sources import Contexts, Dense
 from shortlist_models.ds.mitosis import clone
 from shortlist_models.ds.softmax import DSSoftmax
 
@@ -242,6 +242,13 @@ def test_one_class_only(tmp_path):
     with pytest.raises(BadInput, match="there is one class only"):
         export(one, Contexts(sample.contexts), tmp_path / "lm" / "1", Request("ds", QUICK, threads=1))
     assert not (tmp_path / "lm").exists()
+
+
+def test_a_bias_that_rules_out_by_a_huge_number_is_refused_before_the_training(tmp_path):
+    bias = np.zeros(CLASSES, np.float32)
+    bias[:9] = -1e30
+    with pytest.raises(BadInput, match=r"the bias goes to 1e\+30 in size, over 1e\+15: name classes that .* `padded`"):
+        export(Dense(dense.weight, bias), Contexts(sample.contexts), tmp_path / "lm" / "1", Request("ds", QUICK))
 
 
 def test_targets_out_of_range(tmp_path):
