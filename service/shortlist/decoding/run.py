@@ -6,14 +6,17 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from shortlist.core.checks import show
+from shortlist.core.filters import check_id_range
 from shortlist.core.queries import BeamStep
 from shortlist.core.results import FloatArray
 from shortlist.errors import BadInput
 from shortlist.head import Head
 
 from .hypotheses import Hypothesis
-from .options import make_options
+from .options import SearchOptions, make_options
 from .search import ContinueCall, ScoreCall, StepCall, search
 from .step import beam_step
 
@@ -49,8 +52,10 @@ def beam_search(
     state: handed to the first call. starts: [S] ids that the sentences begin with. origins: [S] the row of `state` that
     each begins with, by default 0 to S - 1. options: as of `SearchOptions`. Raises BadInput, and what the client does.
     """
-    source = choose_source(head, model, version)
-    calls = search(state, starts, make_options(options), origins)
+    source, chosen = choose_source(head, model, version), make_options(options)
+    if isinstance(head, Head):
+        check_suppressed(head, chosen)
+    calls = search(state, starts, chosen, origins)
     try:
         call = next(calls)
         while True:
@@ -115,6 +120,12 @@ class ClientSource:
         if isinstance(call, ScoreCall):
             return self.client.logprobs(self.model, call.contexts, call.ids, version=self.version, exact=call.exact)
         return self.client.beam_step(self.model, call.contexts, call.scores, version=self.version, **call.options)
+
+
+def check_suppressed(head: Head, options: SearchOptions) -> None:
+    """Raise BadInput where a suppressed sequence holds an id that is no class; a step would name it as one of `ban`."""
+    ids = [id for sequence in options.suppressed for id in sequence]
+    check_id_range("suppressed", np.array(ids, np.int64), head.classes)
 
 
 def choose_source(head: Head | BeamClient, model: str | None, version: int | None) -> HeadSource | ClientSource:

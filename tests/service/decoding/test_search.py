@@ -241,6 +241,7 @@ WRONG = {
     "lengths that cross": (DECODER.step, {"min_length": 20}, "min_length is 20, over max_length"),
     "no such option": (DECODER.step, {"beams": 3}, "beam_search has no option 'beams'"),
     "an empty sequence": (DECODER.step, {"suppressed": [[]]}, "suppressed holds a sequence without tokens"),
+    "a sequence of what is no class": (DECODER.step, {"suppressed": [[1, 99]]}, "suppressed holds id 99 but classes"),
     "too few prefixes": (DECODER.step, {"prefixes": [[1]]}, "prefixes are 1 for 4 sentences"),
     "a penalty of 0": (DECODER.step, {"repetition_penalty": 0}, "repetition_penalty is 0"),
     "a ban that is no list": (DECODER.step, {"ban": 5, "no_repeat_ngram": 2}, "ban must be whole numbers"),
