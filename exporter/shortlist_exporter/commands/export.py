@@ -28,6 +28,7 @@ CONTEXTS_HELP = "contexts [n, d], safetensors or npy"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    require("fcntl")  # heads are not made on Windows, whatever the arguments
     configure_layer(parser, required=False)
     configure_method(parser)
     configure_bundle(parser, "0, or that of --like")
