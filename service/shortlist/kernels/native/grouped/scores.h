@@ -76,7 +76,10 @@ static int64_t rescore_doubtful(const struct grouped *head, const float *context
     for (int64_t i = 0; i < exact_count; i++) scratch->exact_values[i] = scratch->values[scratch->exact[i]];
     float level = find_threshold(scratch->exact_values, NULL, exact_count, k, 0);
     float error = CODE_ERRORS * head->logit_scale * sqrtf(dot(context, context, head->dim) / 12);
-    for (int64_t i = 0; i < count; i++) scratch->spare[i] += error * head->code_scale[scratch->positions[i]];
+    for (int64_t i = 0; i < count; i++) {
+        float part = head->soft_cap > 0 && scratch->spare[i] > 0 ? scratch->spare[i] / head->soft_cap : 0;
+        scratch->spare[i] += (1 - part * part) * error * head->code_scale[scratch->positions[i]]; /* the cap's slope */
+    }
     for (int64_t i = 0; i < exact_count; i++) scratch->spare[scratch->exact[i]] = INFINITY; /* they stay */
     if (count_reaching(scratch->spare, NULL, count, level) <= exact_count) return exact_count;
     exact_count = select_reaching(scratch->spare, count, level, scratch->exact);

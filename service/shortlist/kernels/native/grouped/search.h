@@ -173,13 +173,11 @@ static int is_narrowed(const struct row_search *row, int64_t number) {
     return number && row->lists && (number < row->search->list_looks || row->depth > row->search->k);
 }
 
-/* Scores the best of `count` candidates exactly, and those that int8 rows leave in doubt: of classes that are nearly
+/* Scores further ones of `count` candidates exactly, those that int8 rows leave in doubt: of classes that are nearly
  * alike there may be more than `full_view`. */
-static void rescore_candidates(struct row_search *row, int64_t count) {
-    const struct scratch *scratch = row->scratch;
-    memcpy(scratch->spare, scratch->values, count * sizeof(float));
-    row->exact_count = rescore_best(row->head, row->context, scratch, count, row->limits.full_view);
-    row->exact_count = rescore_doubtful(row->head, row->context, scratch, count, row->exact_count, row->search->k);
+static void settle_doubts(struct row_search *row, int64_t count) {
+    memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
+    row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count, row->search->k);
 }
 
 /* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists
@@ -189,9 +187,10 @@ static int64_t score_look(struct row_search *row, int64_t number, int64_t count)
     score_candidates(row->head, row->steps, row->look.common, row->scratch, count);
     if (number && row->lists && !row->is_marked)
         count = drop_candidates(row, count);
-    rescore_candidates(row, count);
+    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
     if (!number || (row->search->weights && !row->lists))
         *answer->normalizer = estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
+    settle_doubts(row, count); /* after the normaliser, which is the same for any k */
     *answer->scored = !number || count > *answer->scored ? (int32_t)count : *answer->scored;
     return count;
 }
@@ -226,7 +225,8 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     int64_t kept = row->lists->marks ? keep_best(row, count) : count;
     count = drop_candidates(row, kept);
     if (!row->forbidden && !row->lists->marks) return count; /* what was scored exactly stands as it was */
-    rescore_candidates(row, count);
+    row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
+    settle_doubts(row, count);
     int64_t over = count_over(row->scratch, row->exact_count, row->banned_candidates);
     if (row->banned) row->depth += guess_bans_ahead(row->banned, over, count);
     return count;
