@@ -173,10 +173,8 @@ static int is_narrowed(const struct row_search *row, int64_t number) {
     return number && row->lists && (number < row->search->list_looks || row->depth > row->search->k);
 }
 
-/* Scores further ones of `count` candidates exactly, those that int8 rows leave in doubt: of classes that are nearly
- * alike there may be more than `full_view`. */
+/* Scores those candidates exactly that int8 rows leave in doubt. */
 static void settle_doubts(struct row_search *row, int64_t count) {
-    memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count, row->search->k);
 }
 
