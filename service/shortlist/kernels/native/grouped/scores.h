@@ -69,8 +69,8 @@ static int64_t rescore_best(const struct grouped *head, const float *context, co
 }
 
 /* Scores further ones of `count` candidates exactly: those whose int8 logits may be off by so much that they reach the
- * k-th exact logit. Of classes that are nearly alike there may be more than `full_view`. Overwrites `spare`; returns how
- * many are scored exactly. */
+ * k-th exact logit. Of classes that are nearly alike there may be more than `full_view`. Overwrites `spare`; returns
+ * how many are scored exactly. */
 static int64_t rescore_doubtful(const struct grouped *head, const float *context, const struct scratch *scratch,
                                 int64_t count, int64_t exact_count, int64_t k) {
     if (exact_count < k || exact_count == count) return exact_count;
