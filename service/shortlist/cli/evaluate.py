@@ -165,7 +165,7 @@ def list_precision(result: Evaluation) -> Iterator[Line]:
     promised, asked = result.promised or {}, result.asked or {}
     shares = (result.precision or {}) | {k: depth.precision for k, depth in asked.items()}
     for k, share in sorted(shares.items()):
-        promise = f", promised {promised[k]:.4f}" if k in promised else ""
+        promise = f", {promised[k]:.4f} at the export" if k in promised else ""
         yield f"P@{k}", f"{format_share(share)}{promise}{format_risk(asked.get(k))}"
         yield from list_bands(asked.get(k))
     for name, depth in (result.kinds or {}).items():

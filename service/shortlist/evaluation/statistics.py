@@ -134,7 +134,7 @@ def warn_of_promise(
     """
     shares, least = precision or {}, in_force or 0.0
     falls = [
-        f"P@{k} is {share.mean:.4f} here, lower than the {promised[k]:.4f} promised"
+        f"P@{k} is {share.mean:.4f} here, lower than the {promised[k]:.4f} at the export"
         for k, share in shares.items()
         if promised is not None and share.high < bound_mean(promised[k], promise_rows).low
     ]

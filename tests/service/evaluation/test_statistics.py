@@ -112,7 +112,7 @@ def test_a_promise_is_no_surer_than_the_rows_that_it_was_measured_on():
     here = {1: statistics.Share(mean=0.9978, low=0.996, high=0.9988)}
     assert statistics.warn_of_promise(here, {1: 1.0}, 500) is None, "no miss in 500 rows may be chance"
     sentence = "these contexts are not like those that the bundle was measured on: P@1 is 0.9978 here, lower than the "
-    assert statistics.warn_of_promise(here, {1: 1.0}, 50_000) == f"{sentence}1.0000 promised"
+    assert statistics.warn_of_promise(here, {1: 1.0}, 50_000) == f"{sentence}1.0000 at the export"
 
 
 def test_a_promise_that_held_out_contexts_did_not_keep_is_held_against_these_too():
@@ -123,5 +123,5 @@ def test_a_promise_that_held_out_contexts_did_not_keep_is_held_against_these_too
     sentence = "the head searches for 0.99 and does not keep it here: P@1 is 0.9500"
     assert statistics.warn_of_promise(here, measured, 400, 0.99) == sentence
     assert statistics.warn_of_promise(here, {1: 0.999, 5: 0.98}, 4000, 0.99).endswith(
-        f"than the 0.9990 promised; {sentence}"
+        f"than the 0.9990 at the export; {sentence}"
     )

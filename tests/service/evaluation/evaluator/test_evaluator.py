@@ -235,7 +235,7 @@ def test_contexts_of_another_domain_warn(narrow_head):
     evaluation = evaluate(narrow_head, contexts_elsewhere(SAMPLE.contexts))
     assert evaluation.precision[1].high < evaluation.promised[1]
     assert evaluation.warning.startswith("these contexts are not like those that the bundle was measured on: P@1 is 0.")
-    assert f"lower than the {evaluation.promised[1]:.4f} promised" in evaluation.warning
+    assert f"lower than the {evaluation.promised[1]:.4f} at the export" in evaluation.warning
 
 
 def test_intervals_are_over_documents_where_these_are_named(narrow_head):
