@@ -155,6 +155,16 @@ def faulty_server(faulty_repository):
         yield server
 
 
+@pytest.fixture
+def forsaken_server(repository, tmp_path):
+    """A server whose repository is moved away."""
+    root = tmp_path / "repository"
+    copy_writable(repository / CALM, root / CALM)
+    with RunningServer(root, *FLAGS, "--model-control", "poll", "--poll-seconds", "0.2") as server:
+        root.rename(tmp_path / "elsewhere")
+        yield server
+
+
 def make_faults(server, client):
     """One round of what each alert is about, but for the server's end."""
     client.topk(FAULTY, OTHERS, 5)  # slow, and not the classes that were promised
@@ -170,11 +180,12 @@ def make_faults(server, client):
         assert server.http.get("/v1/models", headers={"Host": "evil.example"}).status_code == 403
 
 
-def test_every_alert_fires_under_its_fault(faulty_server, faulty_repository, calm_server, tmp_path):
+def test_every_alert_fires_under_its_fault(faulty_server, faulty_repository, forsaken_server, calm_server, tmp_path):
     """On real servers, with a second in the place of each `for`; the calm server beside stays out of it."""
-    faulty, calm = (server.url.removeprefix("http://") for server in (faulty_server, calm_server))
+    servers = faulty_server, forsaken_server, calm_server
+    faulty, forsaken, calm = (server.url.removeprefix("http://") for server in servers)
     with (
-        RunningPrometheus(tmp_path, [faulty, calm]) as prometheus,
+        RunningPrometheus(tmp_path, [faulty, forsaken, calm]) as prometheus,
         shortlist.Client(faulty_server.url) as client,
     ):
         faulty_server.http.post("/v2/repository/models/gone/unload").raise_for_status()
@@ -190,6 +201,7 @@ def test_every_alert_fires_under_its_fault(faulty_server, faulty_repository, cal
             time.sleep(0.2)
             firing |= {labels["alertname"]: labels for labels in prometheus.list_firing()}
         assert firing.keys() == set(RULES)
+    assert firing.pop("ShortlistRepositoryAway")["instance"] == forsaken
     assert {labels["instance"] for labels in firing.values() if "instance" in labels} == {faulty}
     assert {labels["model"] for labels in firing.values() if "model" in labels} <= {FAULTY, "touched"}
     assert firing["ShortlistCanaryFailed"]["model"] == "touched"

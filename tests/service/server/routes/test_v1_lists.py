@@ -99,7 +99,7 @@ REFUSALS = {
     "no lists": ({}, "the field 'lists' is missing"),
     "lists of numbers": ({"lists": [1, 2]}, "lists must be a list of lists of ids"),
     "an id under 0": ({"lists": [[-1]]}, "a list holds id -1"),
-    "text": ({"lists": [["1"]]}, "a list row 0 must be a list of whole numbers alone"),
+    "text": ({"lists": [["1"]]}, "lists row 0 must be a list of whole numbers alone"),
     "another field": ({"lists": [], "ids": []}, "there is no field 'ids'"),
 }
 
