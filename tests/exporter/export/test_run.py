@@ -131,8 +131,8 @@ def test_no_dense(tmp_path):
 
 
 def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
-    """The smallest of the batches from which on dense always won: at 4 it did, at 8 not, at 16 and more again."""
-    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: len(rows) not in (1, 2, 8))
+    """The largest of those for which the fewest timings speak against dense: it won at 4, not at 8, at 16 again."""
+    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, contexts, rows: rows not in (1, 2, 8))
     manifest = export(make_dense(), contexts, out, Request("svd", options=FORMS["published"], threads=1))
     assert manifest.dense_crossover == 16
     head = shortlist.load(out, threads=1)
@@ -143,7 +143,7 @@ def test_a_manifest_says_when_dense_takes_over(monkeypatch, out):
 
 def test_dense_that_always_wins_leaves_single_rows_to_the_head_and_the_export_says_so(monkeypatch, out):
     """A crossover of 1 would never let the head answer whose quality the manifest promises."""
-    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: True)
+    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, contexts, rows: True)
     manifest = export(make_dense(), contexts, out, Request("svd", options=FORMS["published"], threads=1))
     assert manifest.dense_crossover == 2
     assert crossover.ALWAYS_SLOWER in manifest.provenance["notes"]
@@ -153,7 +153,7 @@ def test_dense_that_always_wins_leaves_single_rows_to_the_head_and_the_export_sa
 
 
 def test_dense_that_never_wins_is_not_mentioned(monkeypatch, out):
-    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, rows: False)
+    monkeypatch.setattr(crossover, "dense_wins", lambda plan, dense, contexts, rows: False)
     manifest = export(make_dense(), contexts, out, Request("svd", options=FORMS["published"], threads=1))
     assert manifest.dense_crossover is None
     assert crossover.ALWAYS_SLOWER not in manifest.provenance.get("notes", [])

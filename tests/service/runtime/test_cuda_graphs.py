@@ -103,7 +103,7 @@ def test_a_head_with_a_promise_is_loaded_for_another_device(promise_head, cpu_re
 
 
 def test_another_device_has_a_crossover_of_its_own(tmp_path, cpu_rehearsal, monkeypatch):
-    monkeypatch.setattr("shortlist.plans.common.crossover.dense_wins", lambda plan, dense, contexts: len(contexts) >= 4)
+    monkeypatch.setattr("shortlist.plans.common.crossover.dense_wins", lambda plan, dense, contexts, rows: rows >= 4)
     options = METHODS["svd"]
     with_fallback = make_head(tmp_path / "a", make_dense(), options=options, fallback=True)
     without_fallback = make_head(tmp_path / "b", make_dense(), options=options, fallback=False)

@@ -22,16 +22,30 @@ Run = Callable[[FloatArray], object]
 
 
 def measure_crossover(run_plan: Run, run_dense: Run, contexts: FloatArray) -> int | None:
-    """The smallest number of rows from which on `run_dense` takes no longer than `run_plan`.
+    """The number of rows from which on `run_dense` takes no longer than `run_plan`; None where it takes longer.
 
-    Tried are the powers of two up to 128, on the first rows of `contexts` [n, d]. None where the plan is faster for
-    the largest of them.
+    Tried are the powers of two up to 128, on rows of `contexts` [n, d], from the largest down to the second in turn
+    that the plan is faster for: a single one may be the fault of other work on the machine.
     """
-    crossover = None
+    wins: dict[int, bool] = {}
     for rows in reversed([rows for rows in CROSSOVER_ROWS if rows <= len(contexts)]):
-        if not dense_wins(run_plan, run_dense, contexts[:rows]):
+        wins[rows] = dense_wins(run_plan, run_dense, contexts, rows)
+        if list(wins.values())[-2:] == [False, False]:
             break
-        crossover = rows
+    return choose_crossover(wins)
+
+
+def choose_crossover(wins: dict[int, bool]) -> int | None:
+    """The number of rows from which on dense is to answer, so that the fewest of the timings speak against it.
+
+    wins: whether dense was as fast, by numbers of rows, largest first. None where dense is not to answer at all. Of
+    several the largest.
+    """
+    crossover, margin, most = None, 0, 0
+    for rows, is_win in wins.items():
+        margin += 1 if is_win else -1
+        if margin > most:
+            crossover, most = rows, margin
     return crossover
 
 
@@ -40,11 +54,15 @@ def keep_single_rows(crossover: int | None) -> int | None:
     return None if crossover is None else max(MIN_CROSSOVER_ROWS, crossover)
 
 
-def dense_wins(run_plan: Run, run_dense: Run, contexts: FloatArray) -> bool:
-    """Whether the median of interleaved calls on the same rows is no longer for dense than for the plan."""
+def dense_wins(run_plan: Run, run_dense: Run, contexts: FloatArray, rows: int) -> bool:
+    """Whether the median of interleaved calls is no longer for dense than for the plan.
+
+    Each call of both has the next `rows` of `contexts` [n, d]: a plan may take far longer for some than for others.
+    """
     seconds: list[tuple[float, float]] = []
     while len(seconds) < LEAST_CALLS or (len(seconds) < CROSSOVER_CALLS and np.sum(seconds) < CROSSOVER_SECONDS):
-        seconds.append((time_call(run_plan, contexts), time_call(run_dense, contexts)))
+        part = contexts.take(range(len(seconds) * rows, (len(seconds) + 1) * rows), axis=0, mode="wrap")
+        seconds.append((time_call(run_plan, part), time_call(run_dense, part)))
     plan_seconds, dense_seconds = np.median(seconds, axis=0)
     return bool(dense_seconds <= plan_seconds)
 
