@@ -68,20 +68,15 @@ static int64_t rescore_best(const struct grouped *head, const float *context, co
     return exact_count;
 }
 
-/* Scores further ones of `count` candidates exactly: those whose int8 logits may be off by so much that they reach the
- * k-th exact logit. Of classes that are nearly alike there may be more than `full_view`. Overwrites `spare`; returns
- * how many are scored exactly. */
+/* Scores further ones of `count` candidates exactly: those whose int8 logits, which `spare` holds and which are then
+ * overwritten, may be off by so much that they reach the k-th exact logit. Returns how many are scored exactly. */
 static int64_t rescore_doubtful(const struct grouped *head, const float *context, const struct scratch *scratch,
                                 int64_t count, int64_t exact_count, int64_t k) {
     if (exact_count < k || exact_count == count) return exact_count;
     for (int64_t i = 0; i < exact_count; i++) scratch->exact_values[i] = scratch->values[scratch->exact[i]];
     float level = find_threshold(scratch->exact_values, NULL, exact_count, k, 0);
     float error = CODE_ERRORS * head->logit_scale * sqrtf(dot(context, context, head->dim) / 12);
-    for (int64_t i = 0; i < count; i++) {
-        float value = scratch->values[i], part = head->soft_cap > 0 && value > 0 ? value / head->soft_cap : 0;
-        float slope = 1 - part * part; /* of the cap */
-        scratch->spare[i] = value + slope * error * head->code_scale[scratch->positions[i]];
-    }
+    for (int64_t i = 0; i < count; i++) scratch->spare[i] += error * head->code_scale[scratch->positions[i]];
     for (int64_t i = 0; i < exact_count; i++) scratch->spare[scratch->exact[i]] = INFINITY; /* they stay */
     if (count_reaching(scratch->spare, NULL, count, level) <= exact_count) return exact_count;
     exact_count = select_reaching(scratch->spare, count, level, scratch->exact);

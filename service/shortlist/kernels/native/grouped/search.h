@@ -173,22 +173,23 @@ static int is_narrowed(const struct row_search *row, int64_t number) {
     return number && row->lists && (number < row->search->list_looks || row->depth > row->search->k);
 }
 
-/* Scores those candidates exactly that int8 rows leave in doubt. */
-static void settle_doubts(struct row_search *row, int64_t count) {
-    row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count, row->search->k);
-}
-
-/* Scores `count` candidates: all by int8 rows, the best exactly; returns how many are left of a later look that lists
- * narrow. The first look, and each calibrated one of a row without lists, estimates the normaliser. */
+/* Scores `count` candidates: all by int8 rows, the best exactly, and where lists matter those that int8 rows leave in
+ * doubt; returns how many are left of a later look that lists narrow. The first look, and each calibrated one of a row
+ * without lists, estimates the normaliser. */
 static int64_t score_look(struct row_search *row, int64_t number, int64_t count) {
     const struct answer *answer = &row->answer;
+    int is_free = is_nearly_free(row) && row->depth <= row->search->k;
+    int narrowed = is_narrowed(row, number) && !is_free;
     score_candidates(row->head, row->steps, row->look.common, row->scratch, count);
     if (number && row->lists && !row->is_marked)
         count = drop_candidates(row, count);
+    if (narrowed) memcpy(row->scratch->spare, row->scratch->values, count * sizeof(float));
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
+    if (narrowed)
+        row->exact_count = rescore_doubtful(row->head, row->context, row->scratch, count, row->exact_count,
+                                            row->search->k);
     if (!number || (row->search->weights && !row->lists))
         *answer->normalizer = estimate_normalizer(row->head, row->context, row->scratch, count, row->search->fitted);
-    settle_doubts(row, count); /* after the normaliser, which is the same for any k */
     *answer->scored = !number || count > *answer->scored ? (int32_t)count : *answer->scored;
     return count;
 }
@@ -224,7 +225,6 @@ static int64_t finish_first_look(struct row_search *row, int64_t count) {
     count = drop_candidates(row, kept);
     if (!row->forbidden && !row->lists->marks) return count; /* what was scored exactly stands as it was */
     row->exact_count = rescore_best(row->head, row->context, row->scratch, count, row->limits.full_view);
-    settle_doubts(row, count);
     int64_t over = count_over(row->scratch, row->exact_count, row->banned_candidates);
     if (row->banned) row->depth += guess_bans_ahead(row->banned, over, count);
     return count;
